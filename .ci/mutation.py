@@ -26,14 +26,14 @@ TABLE, EACH = ROOT / ".ci" / "mutants.csv", 25  # mutants of a file
 LOOPS = ["tests/ops/test_against_loops.py", "-k", "reference"]
 BY_PAIR = ["tests/attention/test_meaning.py", LOOPS[0], "-k", "multilevel or windowed or explicit or reference"]
 SCORES = [f"tests/evaluation/test_{name}.py" for name in ("measure", "window_errors", "reductions")]
-SCALES = [f"tests/{name}.py" for name in ("test_scaler", "test_target_transform", "data/test_scaling")]
+SCALES = [f"tests/{name}.py" for name in ("test_target_transform", "data/test_scaling")]
 GOES_ON = ["tests/training/test_lightning.py", "tests/experiments/test_golden.py", "-k", "parts or middle or resumed"]
 TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functions (none: all), tests
     ("tsattn/ops/full.py", "reference", LOOPS),
     (
         "tsattn/attention/patterns/unscored_patterns.py",
         "__call__ forward _mean_over _mixed",
-        ["tests/attention/test_unscored.py"],
+        ["tests/attention/test_meaning.py", "-k", "weights or table or direct or equal"],
     ),
     ("tsattn/ops/masks.py", "", BY_PAIR),
     ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", BY_PAIR),

@@ -1,7 +1,5 @@
 """The scores of the forecasts that any model must beat, to compare trained models with."""
 
-from __future__ import annotations
-
 from tsattn.data import ForecastDataModule
 from tsattn.experiments.measuring import fitted_baselines, measured
 from tsattn.training import Execution, Training

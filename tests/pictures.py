@@ -1,7 +1,5 @@
 """Pictures that are made and saved, but empty: drawing takes longer than a short training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands in processes of their own, which start as forks of one that has imported everything."""
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import os

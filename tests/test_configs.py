@@ -1,7 +1,5 @@
 """Every shipped configuration runs, at toy size, through the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

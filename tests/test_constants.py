@@ -1,7 +1,5 @@
 """Constant tensors of modules hold their numbers, whatever way a model comes to its weights."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

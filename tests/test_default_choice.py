@@ -1,7 +1,5 @@
 """What `Forecaster` should be by default, as validation says it."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

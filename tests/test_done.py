@@ -1,7 +1,5 @@
 """The ridge reads its known errors on real data, and the included default beats the seasonal naive forecast."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The way of data runs one way: lower packages never import higher ones."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """No two modules and no two classes share a name: a name in a message or a trace means one thing."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Remake the outputs of a copy in an empty folder, as notebooks write files: `jupy
 --inplace NAME.ipynb --ExecutePreprocessor.record_timing=False`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,36 +1,26 @@
 """muP: which parameter learns at which rate, how it starts, and that this makes the change independent of the width."""
 
-from __future__ import annotations
-
 import copy
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
-from tests.baseline_scores import baseline_scores
 from tsattn.attention import KINDS, build_attention
 from tsattn.attention.projections import (
     BilinearMLRProjection,
     BTTProjection,
-    LowRankProjection,
     MLBTCProjection,
-    Projection,
 )
 from tsattn.backbones import Transformer
 from tsattn.batch import Batch
-from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_, rate_schedule
 from tsattn.structured import LevelShape, block_sizes
 from tsattn.task import Output, Task
-from tsattn.training import ForecastingModule
 
 L, T, C = 24, 8, 2
 RATE, DECAY = 1e-3, 0.01
@@ -273,39 +263,6 @@ def test_logits_change_alike_at_every_width_of_a_head(kind: str, qk_norm: bool) 
     assert 0.5 < growth["mup"] < 2 < growth["head"]
 
 
-PROJECTIONS: dict[str, Callable[[int], Projection]] = {
-    "low rank": lambda width: LowRankProjection(width, 16, None, 8),
-    "btt": lambda width: BTTProjection(width, 16, None, 2, "key"),
-    "bilinear mlr": lambda width: BilinearMLRProjection(width, 16, None, [4, 2, 2]),
-    "mlbtc": lambda width: MLBTCProjection(
-        width, 16, None, [LevelShape(1, *block_sizes(width)[1:3], shuffled=True), LevelShape(4, 2, 2)]
-    ),
-}
-
-
-def change_of_the_keys(width: int, mup: bool, name: str) -> float:
-    """RMS of what one step changes of the key of a token, which it is to move along a fixed direction."""
-    torch.manual_seed(0)
-    projection = PROJECTIONS[name](width)
-    if mup:
-        mup_init_(projection)
-        optimizer = torch.optim.AdamW(mup_groups(projection, 1e-4, 0.0, base_width=64))
-    else:
-        optimizer = adamw([projection], 1e-4, 0.0)
-    x = torch.randn(1, 1, width)
-    before = projection(x, x)[1]
-    (before * torch.randn_like(before)).sum().backward()
-    optimizer.step()
-    return float((projection(x, x)[1] - before).detach().square().mean().sqrt())
-
-
-@pytest.mark.parametrize("name", PROJECTIONS)
-def test_keys_change_alike_at_every_width(name: str) -> None:
-    """The rates of the structured factors themselves, which a first step under zero output projections leaves alone."""
-    growth = {mup: change_of_the_keys(1024, mup, name) / change_of_the_keys(64, mup, name) for mup in (True, False)}
-    assert 0.5 < growth[True] < 2 < growth[False]
-
-
 def test_warm_up_then_cosine() -> None:
     optimizer = adamw([nn.Linear(3, 3)], learning_rate=1.0, weight_decay=0.1)
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
@@ -321,28 +278,3 @@ def test_warm_up_then_cosine() -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-12)
     constant = rate_schedule(optimizer, warmup_steps=4, total_steps=20, schedule="constant")
     assert [constant.lr_lambdas[0](step) for step in (1, 4, 5, 19, 100)] == [0.4, 1, 1, 1, 1]
-
-
-def test_training_by_mup_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
-    description = {"kind": "transformer", "d_model": 16, "num_heads": 2, "attention": ["btt", "bilinear_mlr"]}
-    model = ForecastingModule(description, learning_rate=3e-4, warmup_steps=5, mup=True)
-    trainer = Trainer(
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        max_epochs=8,
-    )
-    trainer.fit(model, data)
-    (metrics,) = trainer.test(model, data, verbose=False)
-    assert metrics["test_mse_scaled"] < 0.5 * baseline_scores(data)["persistence"]["mse_scaled"]
-    assert isinstance(model.backbone, Transformer)
-    for block in model.backbone.encoder.blocks:
-        projection = block.attention.projection
-        for name, fans in projection.mup_fans().items():  # type: ignore[operator, union-attr]
-            factor = projection.get_parameter(name).detach()  # type: ignore[operator, union-attr]
-            rms = float(factor.square().mean().sqrt())
-            assert rms <= 1.0001 * math.sqrt(min(fans)) / fans[0]

@@ -1,7 +1,5 @@
 """Configurations named after data sets are those that validation chose in the committed records."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

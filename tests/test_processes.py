@@ -1,7 +1,5 @@
 """Processes of tests start as forks, and have what new processes would have."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

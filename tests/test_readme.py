@@ -1,7 +1,5 @@
 """The README promises nothing that does not run, and fits on two screens; `tests/docs` is of the pages it leads to."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

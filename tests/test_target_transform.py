@@ -1,8 +1,7 @@
-"""Transformed targets come back exactly, quantile by quantile."""
-
-from __future__ import annotations
+"""Forecasts come back in the units of their own series; transformed targets exactly, quantile by quantile."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,8 +60,10 @@ def test_each_series_comes_back_by_its_own_lambda_and_scores_by_its_own_values()
     torch.testing.assert_close(units.standardised(scaled, series), (back - mean[..., None]) / scale[..., None])
     ordered = scaled.sort(-1).values  # quantiles stay quantiles
     assert bool((units.restore(ordered, series).diff(dim=-1) >= 0).all())
-    with pytest.raises(UserError, match="give series_id"):
+    with pytest.raises(UserError, match="each of the 2 series has a scale of its own: give series_id"):
         units.restore(scaled)
+    with pytest.raises(TypeError, match="Scaler has no 'spread'"):
+        Scaler.from_dict({**scaler.to_dict(), "spread": 1.0})
 
 
 def test_without_a_transform_nothing_is_computed() -> None:
@@ -96,3 +97,24 @@ def test_a_description_is_plain_data() -> None:
     assert check_transform(None) is None
     assert check_transform("log") == {"kind": "log"}
     assert check_transform({"kind": "box_cox", "lambda": 1}) == {"kind": "box_cox", "lambda": 1.0}
+
+
+def test_one_scale_serves_all_series() -> None:
+    units = Scaler((1.0, 2.0), (3.0, 4.0)).units()
+    assert units.restore(torch.ones(5, 2, 2), torch.arange(5)).unique(dim=0).tolist() == [[[4.0, 6.0]] * 2]
+
+
+def test_what_is_no_scaler_is_refused() -> None:
+    for arguments, message in (
+        (((1.0,), (1.0,), "own"), "scaling must be global or series, not own"),
+        (((1.0,), (1.0, 2.0)), "a scaler needs a mean and a scale for each channel, series and covariate"),
+        (((1.0,), (0.0,)), "the scales of a scaler must be above 0"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Scaler(*arguments)  # type: ignore[arg-type]
+    one, two = (TargetTransform("log", (0.0,) * count, (1.0,) * count, (1.0,) * count) for count in (1, 2))
+    series = Scaler((0.0,), (1.0,), "series", ("a", "b"), ((1.0,), (2.0,)), ((0.5,), (0.25,)))
+    for scaler, transform in ((Scaler((1.0,), (1.0,)), two), (series, one)):
+        with pytest.raises(UserError, match="a transform must be of the channels and series of its scaler"):
+            replace(scaler, transform=transform)
+    assert replace(Scaler((1.0,), (1.0,)), transform=one).transform == one

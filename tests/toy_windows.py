@@ -1,7 +1,5 @@
 """Tasks of any size and random windows for them, for the contracts of backbones and predictors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

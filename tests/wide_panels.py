@@ -1,7 +1,5 @@
 """Panels of one series, of frames in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

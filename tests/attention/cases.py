@@ -1,7 +1,5 @@
 """The attentions that the contract is tested on. A new kind adds its descriptions here and inherits every test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The authors' definitions that are not defaults, each written here once more from the parameters."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

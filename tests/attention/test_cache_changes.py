@@ -1,7 +1,5 @@
 """What may be done to a cache between steps, and sequences of a batch that differ in length or have a bias."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import io

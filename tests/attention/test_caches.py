@@ -1,7 +1,5 @@
 """Step-by-step decoding equals the full causal pass, and its cache holds as much as the closed forms give."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blocks that the data make: by change points of the values, or by the calendar."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from typing import Any

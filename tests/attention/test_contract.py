@@ -1,7 +1,5 @@
 """What every attention must keep, whatever its kind and implementation (values, gradients, masks, positions)."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Iterable

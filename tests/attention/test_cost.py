@@ -1,7 +1,5 @@
 """Closed forms equal the formulas of the paper, and what is counted on a built attention."""
 
-from __future__ import annotations
-
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
@@ -23,21 +21,6 @@ D, H, T = 768, 12, 4096
 
 def cost(description: str | dict[str, Any], D: int, H: int, T: int, **more: Any) -> AttentionCost:
     return attention_cost(description, d_model=D, num_heads=H, tokens=T, **more)
-
-
-def test_standard() -> None:
-    r = D // H
-    spent = cost("standard", D, H, T)
-    assert spent.cached_key_bytes() == 2 * spent.cached_key_bytes(torch.bfloat16) == 4 * T * D
-    assert spent == AttentionCost(
-        score_params_per_head=2 * D * r,
-        score_params=2 * D * r * H,
-        projection_flops=2 * T * 2 * D * r * H,
-        score_flops_per_head=2 * T**2 * r,
-        score_flops=2 * T**2 * r * H,
-        cached_keys_per_head=T * r,
-        cached_keys=T * r * H,
-    )
 
 
 def test_sliding_window() -> None:

@@ -1,12 +1,9 @@
 """What descriptions mean, what sizes and types an attention takes, and how wrong ones are refused."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -15,8 +12,6 @@ from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, buil
 from tsattn.attention import (
     KINDS,
     Attention,
-    BTTAttention,
-    StandardAttention,
     attention_arguments,
     attention_class,
     attention_per_layer,
@@ -64,10 +59,6 @@ def test_a_kind_from_elsewhere_is_named_by_its_import_path() -> None:
 def test_default_ranks_fill_any_head() -> None:
     assert default_ranks(64) == [32, 16, 8, 8]
     assert default_ranks(8) == [4, 2, 2]
-    for size in range(1, 130):
-        ranks = default_ranks(size)
-        assert sum(ranks) == size
-        assert size % 2 or all(rank % 2 == 0 for rank in ranks)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,6 +110,8 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("swa", {"dropout": True}, "dropout must be a number, not True"),
     ("standard", {"dropout": 1.5}, r"dropout must lie in \[0, 1\)"),
     ("standard", {"head_dim": 0}, "head_dim must be at least 1"),
+    ("standard", {"num_kv_heads": 3}, "num_kv_heads 3 must divide num_heads 4"),
+    ("standard", {"max_length": True}, "max_length must be a whole number, not True"),
     ("standard", {"d_model": 8}, "has no argument 'd_model'"),
     ("standard", {"qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc"),
     ("bilinear_mlr", {"qk_norm": "each"}, "qk_norm must be true, false or level, not 'each'"),
@@ -281,15 +274,3 @@ def test_what_is_of_another_shape_or_type_is_refused() -> None:
     attention = build("mlr", length=T, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # which may convert
         assert attention(tokens().to(torch.bfloat16)).dtype == torch.bfloat16
-
-
-def test_sizes_are_checked_without_a_description_too() -> None:
-    for kind, more, message in (
-        (StandardAttention, {"d_model": 16.5}, "d_model must be a whole number, not 16.5"),
-        (BTTAttention, {"num_heads": -1}, "num_heads must be at least 1"),
-        (StandardAttention, {"max_length": True}, "max_length must be a whole number, not True"),
-        (StandardAttention, {"num_kv_heads": 2.0}, "num_kv_heads 2.0 must divide num_heads 4"),
-    ):
-        with pytest.raises(UserError, match=message):
-            kind(**{"d_model": 16, "num_heads": 4, **more})
-    assert StandardAttention(np.int64(16), np.int32(4)).d_model == 16

@@ -1,7 +1,5 @@
 """Attention maps are the probabilities that the output was mixed with, for every kind; levels add up to its scores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Attention under PyTorch's transformations: `torch.func`, second derivatives, graphs, tensors without numbers."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The backbones that the contract is tested on. A new one adds its descriptions here and inherits every test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What every backbone must keep, whatever its kind."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Backbones that use covariates, categories and the calendar: what acts on what, and that it is learnt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,6 @@ from torch import nn
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
-from tsattn.errors import UserError
 from tsattn.layers import DirectHead, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
 from tsattn.task import Output, Task
 
@@ -112,10 +109,3 @@ def test_without_covariates_nothing_is_added(model: str) -> None:
     raw = head(encoder(tokens(x if patches is None else patches(x[..., 0]))))
     raw = rearrange(raw, "(B C) T Q -> B T C Q" if independent else "B T (C Q) -> B T C Q", C=C)
     assert torch.equal(backbone(window), norm.restore(fan(raw[..., 0], raw[..., 1:])))
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_a_calendar_needs_time_stamps(model: str) -> None:
-    for frequency, calendar, message in (("YE", True, "'YE'; leave calendar false"), ("h", "day", "not 'day'")):
-        with pytest.raises(UserError, match=message):
-            build(model, replace(BARE, frequency=frequency), calendar=calendar)

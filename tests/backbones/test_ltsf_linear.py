@@ -1,7 +1,5 @@
 """DLinear and NLinear against their formulas, step by step; the closed form of the ridge against scikit-learn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

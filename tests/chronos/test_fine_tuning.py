@@ -1,7 +1,5 @@
 """Training on through the engine that trains every network: the original's losses, and one way to keep what came."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """What a name means, wherever it is typed, and what is refused of the files that it leads to."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Pretrained weights as they are: forecasts are the pipeline's own, with all that is missing or far from 0."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Small random models of the three families, built from their configurations: nothing is downloaded."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import tempfile

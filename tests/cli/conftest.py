@@ -1,7 +1,5 @@
 """What the tests of the commands share: a run on a toy file, and pictures that are empty unless a test looks at one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`attention` and `export` as a person types them, on a toy run."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

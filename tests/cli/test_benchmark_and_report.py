@@ -1,7 +1,5 @@
 """`benchmark`, where data or a cluster are not there, and `report`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pooch

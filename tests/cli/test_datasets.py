@@ -1,7 +1,5 @@
 """`datasets` as a person types it, and a fit on each public data set."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One description gives the same numbers, to the last bit, whichever entrance it comes through."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

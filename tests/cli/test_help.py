@@ -1,7 +1,5 @@
 """The help of a command: what people use at once, and everything when it is asked for."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM end every command, whatever it does at the time, with the sentence that says how to resume."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A training that is killed goes on to the result of an unbroken one; several processes train as one."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """What Lightning, the disk or the terminal would answer with a traceback: one sentence, and no folder that stays."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

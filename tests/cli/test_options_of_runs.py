@@ -1,17 +1,18 @@
-"""What a run folder is used for: a figure, and a longer training."""
-
-from __future__ import annotations
+"""What a run folder is used for: a figure, a longer training, scores by group, and another file like its own."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.toy_run import TINY, refusal
+from tests.cli.toy_run import TINY, fit, refusal
+from tests.forecaster.toys import frame_of
 from tsattn.cli import main
+from tsattn.errors import rounded
 from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
 
@@ -116,3 +117,71 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
     assert "began with the weights of another" in refusal(
         ["fit", "--resume", str(run), "--trainer.max_steps=3"], capsys
     )
+
+
+# scores by group, on the screen and in a file
+
+
+@pytest.fixture(scope="module")
+def of_three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the ridge on three series, without a training."""
+    folder = tmp_path_factory.mktemp("by")
+    frame_of({"large": 200, "late": 150, "small": 260}).to_csv(folder / "toy.csv", index=False)
+    words = ["fit", "--data", "CSVDataModule", "--data.path", str(folder / "toy.csv"), "--run", str(folder / "run")]
+    sizes = ["--data.context_length", "48", "--data.prediction_length", "12", "--model.backbone", "ridge"]
+    assert main([*words, *sizes]) == 0
+    return folder / "run"
+
+
+def test_the_table_by_group_is_that_of_the_screen_and_adds_up(
+    of_three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for by in ("series", "step", "origin"):
+        output = tmp_path / f"{by}.csv"
+        assert main(["test", "--run", str(of_three), "--by", by, "--output", str(output)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        frame = pd.read_csv(output)
+        label = {"series": "unique_id"}.get(by, by)
+        assert [*frame.columns[:2]] == ["forecaster", label]
+        own = frame[frame["forecaster"] == "ridge"]
+        start = lines.index(f"ridge by {by}")
+        assert lines[start + 1].split()[0] == label
+        rows = lines[start + 2 : start + 2 + len(own)]
+        assert [row.removesuffix(" *").split()[-3] for row in rows] == own["mse_scaled"].map(rounded).tolist()
+        others = frame[frame["forecaster"] != "ridge"].groupby(label, sort=False)["mse_scaled"].min()
+        is_best = own["mse_scaled"].to_numpy() < others.to_numpy()
+        assert [row.endswith(" *") for row in rows] == is_best.tolist()
+        whole = next(line for line in lines if line.startswith("ridge (context 48)")).split()[2:]
+        weights = np.ones(len(own)) if by == "step" else own["windows"]
+        assert np.average(own["mse_scaled"], weights=weights) == pytest.approx(float(whole[1]), rel=6e-3)
+
+
+def test_residuals_are_drawn_and_nothing_is_replaced_unasked(
+    of_three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "residuals.png"
+    words = ["validate", "--run", str(of_three), "--figure", str(figure)]
+    assert main(words) == 0
+    assert f"{figure}: residuals, drawn" in capsys.readouterr().out
+    assert figure.stat().st_size > 0
+    assert "exists already" in refusal(words, capsys)
+    assert main([*words, "--overwrite"]) == 0
+
+
+def test_a_run_remembers_how_its_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frame = frame_of({"b": 200, "a": 185, "c": 30, "d": 240})
+    paths = [tmp_path / "mine.csv", tmp_path / "new.csv"]
+    for path, rows in zip(paths, (frame, frame[frame.unique_id != "c"]), strict=True):
+        text = rows.assign(ds=rows.ds.dt.strftime("%d/%m/%y %H"))
+        text.to_csv(path, sep=";", decimal=",", encoding="latin-1", index=False)
+    run = tmp_path / "run"
+    assert "separates its cells with ';', not with ','; give that as separator" in refusal(
+        ["fit", *TINY, f"--data.path={paths[0]}", f"--run={run}"], capsys
+    )
+    written_so = ["--data.separator=;", "--data.decimal=,", "--data.encoding=latin-1", "--data.date_format=%d/%m/%y %H"]
+    assert fit(paths[0], run, *written_so) == 0
+    for words in ([], ["--input", str(paths[1])]):
+        assert main(["predict", "--run", str(run), *words, "--output", str(tmp_path / "out.csv"), "--overwrite"]) == 0
+        out = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+        last = frame.groupby("unique_id").ds.max()
+        assert (out.groupby("unique_id").ds.min() == last[out.unique_id.unique()] + pd.Timedelta(1, "h")).all()

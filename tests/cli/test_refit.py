@@ -1,7 +1,5 @@
 """A fit to all rows, at the length that validation chose."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

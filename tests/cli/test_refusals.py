@@ -1,7 +1,5 @@
 """Every mistake gets one sentence that names the thing and what is valid, exit code 2, and changes nothing."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

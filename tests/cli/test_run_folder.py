@@ -1,7 +1,5 @@
 """A run folder has one process that trains in it, whoever comes second."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A short training on a toy file, as a person types it, and the sentence of a refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Frames to read, and what the tests of reading them share."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

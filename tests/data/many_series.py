@@ -1,7 +1,5 @@
 """Many series of different lengths, scales and categories, and what the tests of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

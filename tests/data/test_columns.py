@@ -1,7 +1,5 @@
 """Which column is what, by usual names or given ones; covariates that are categories; weights of rows and series."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from tsattn.data.mapped import convert
 from tsattn.data.matching import match_task
 from tsattn.data.table_options import RowWeights, TableOptions
 from tsattn.errors import UserError
-from tsattn.training.losses import masked_loss
 
 
 def test_usual_names_are_found_others_given_and_indexes_taken() -> None:
@@ -333,34 +330,6 @@ def test_windows_have_the_weights_of_their_targets_and_only_ratios_matter() -> N
     np.testing.assert_allclose(batch.target_weight[2, :, 0], rows[17:21] / mean, rtol=1e-6)
 
 
-@pytest.mark.parametrize("end", ["2262-04-11", "2024-01-02"])
-def test_weights_until_a_day_include_it(end: str) -> None:
-    frame = long().drop(columns="w")
-    data = FrameDataModule(frame, **SIZES, row_weights=[["2024-01-01", end, 0.5]])
-    data.setup("fit")
-    is_in = pd.DatetimeIndex(data.panel.time) < pd.Timestamp("2024-01-03" if end == "2024-01-02" else "2200")
-    assert data.panel.weights is not None
-    np.testing.assert_array_equal(data.panel.weights[:][:, 0], np.where(is_in, 0.5, 1.0))
-
-
-def test_a_series_or_row_of_weight_0_takes_no_part() -> None:
-    """Whatever its targets are: losses, and so gradients, see the weight alone."""
-    frame = long().drop(columns="w")
-    stretch = ["2024-01-01 20:00", "2024-01-01 22:00", 0]
-    data = FrameDataModule(frame, **SIZES, series_weights={"a": 0}, row_weights=[stretch])
-    data.setup("fit")
-    batch = data.windows("train").__getitems__([*range(len(data.windows("train")))])
-    is_a = batch.series_id == data.panel.ids.index("a")
-    assert (batch.target_weight[is_a] == 0).all()
-    stamps = pd.to_datetime(batch.time[~is_a, 12:].numpy().ravel(), unit="s")
-    gone = torch.from_numpy((stamps >= stretch[0]) & (stamps <= stretch[1])).view(-1, 4)
-    assert torch.equal(batch.target_weight[~is_a][..., 0] == 0, gone)
-    assert 0 < gone.sum() < gone.numel()
-    changed = torch.where(batch.target_weight == 0, 1e3, batch.target)
-    losses = [masked_loss("mse", one * 0, one, None, (), batch.target_weight) for one in (batch.target, changed)]
-    assert losses[0] == losses[1] > 0
-
-
 def cell(frame: pd.DataFrame, value: Any) -> pd.DataFrame:
     return frame.assign(w=frame["w"].astype(object).where(np.arange(len(frame)) != 2, value))
 
@@ -417,6 +386,7 @@ def test_what_is_forecast_from_needs_no_weights(tmp_path: Path) -> None:
 def test_a_date_alone_is_a_whole_day(zone: str | None) -> None:
     frame, day = long(), pd.Timestamp("2024-01-02")
     frame["ds"] = frame["ds"].dt.tz_localize(zone)
-    for last, rows in (("2024-01-02", 24), (day.date(), 24), ("2024-01-02 00:00", 1), (day, 1)):
+    rest = (frame["ds"].dt.tz_localize(None) >= day).sum() / 2  # up to the last day of the calendar
+    for last, rows in (("2024-01-02", 24), (day.date(), 24), ("2024-01-02 00:00", 1), (day, 1), ("2262-04-11", rest)):
         panel = panel_from_frame(frame, weights=RowWeights.of(None, [("2024-01-02", last, 0)]))
         assert (panel.weights == 0).sum() == 2 * rows

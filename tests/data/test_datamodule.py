@@ -1,7 +1,5 @@
 """Real files, read as anyone would read their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.conftest import REAL_ROOT
-from tests.data.cases import logged
 from tsattn.data import CSVDataModule, scaling
 from tsattn.data.windows import ShuffledBatches
 from tsattn.errors import UserError
@@ -100,36 +96,6 @@ def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
         forecasting(tmp_path / "gone.csv", saved, path)
 
 
-def test_forecast_from_fewer_rows_than_the_context_pads_it_and_says_so(
-    saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for rows in (1, 47):
-        caplog.clear()
-        path = written(tmp_path / "short.csv", other[:rows])
-        (batch,) = forecasting(path, saved, path).predict_dataloader()
-        assert caplog.messages == ["1 of 1 series have fewer rows than context_length 48; their contexts are padded"]
-        assert batch.past_observed[0, :, 0].tolist() == [False] * (48 - rows) + [True] * rows
-        assert (batch.past[0, : 48 - rows] == 0).all()
-        np.testing.assert_allclose(restored(batch.past[0, 48 - rows :], saved), other[:rows], atol=1e-4)
-        assert pd.Timestamp(int(batch.time[0, 48]), unit="s") == other.index[rows - 1] + pd.Timedelta(hours=1)
-
-
-def test_extra_columns_are_left_out_which_is_logged_and_the_order_restored(
-    saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    plain = forecasting(tmp_path, saved, written(tmp_path / "plain.csv", other))
-    assert caplog.messages == []
-    mixed = other.assign(rain=7.0, note="text")[["rain", "drift", "note", "wave"]]
-    data = forecasting(tmp_path, saved, written(tmp_path / "mixed.csv", mixed))
-    assert data.panel.channels == saved[0].channels
-    assert torch.equal(next(iter(data.predict_dataloader())).past, next(iter(plain.predict_dataloader())).past)
-    series = data.series
-    data.setup("predict")
-    assert data.series is series, "a second setup reads and logs nothing again"
-    (said,) = caplog.messages
-    assert said.startswith(f"{tmp_path / 'mixed.csv'}: columns rain, note are not used")
-
-
 CSV_SIZES = {"context_length": 48, "prediction_length": 24, "batch_size": 32, "eval_batch_size": 10}
 
 
@@ -174,17 +140,6 @@ def test_every_third_window_or_those_of_one_of_two_processes(data: CSVDataModule
         assert torch.equal(share, whole[rank::2])
 
 
-def test_sizes_below_one_are_refused() -> None:
-    with pytest.raises(UserError, match=r"^context_length must be at least 1, not 0$"):
-        CSVDataModule("any.csv", context_length=0)
-    with pytest.raises(UserError, match="batch_size must be a whole number, not None"):
-        CSVDataModule("any.csv", batch_size=None)  # as of a key of YAML without a value
-    with pytest.raises(UserError, match="num_workers must be at least 0, not -1"):
-        CSVDataModule("any.csv", num_workers=-1)
-    with pytest.raises(UserError, match="resident_gb must be at least 0"):
-        CSVDataModule("any.csv", resident_gb=float("nan"))
-
-
 def test_nothing_is_read_before_setup(tmp_path: Path) -> None:
     data = CSVDataModule(str(tmp_path / "gone.csv"), **CSV_SIZES)
     for ask in (lambda: data.splits, data.train_dataloader, data.test_dataloader, data.predict_dataloader):
@@ -192,24 +147,3 @@ def test_nothing_is_read_before_setup(tmp_path: Path) -> None:
             ask()
     with pytest.raises(UserError, match="no such file"):
         data.setup("fit")
-
-
-REAL = {"ETTh1": ("h", 7, 17420), "vic_electricity": ("30min", 2, 52608), "national_illness": ("W-TUE", 7, 966)}
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("name", REAL)
-def test_a_real_file_is_one_s_own_data_too(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    frequency, channels, rows = REAL[name]
-    time_column = {"vic_electricity": "Time"}.get(name, "date")
-    target = ["Demand", "Temperature"] if name == "vic_electricity" else None
-    data = CSVDataModule(f"{REAL_ROOT}/{name}.csv", time_column=time_column, target=target, **SIZES)
-    data.setup("fit")
-    assert data.panel.is_wide
-    assert data.panel.frequency == data.task.frequency == frequency
-    assert data.panel.values.shape == (rows, channels)
-    table = pd.read_csv(f"{REAL_ROOT}/{name}.csv")
-    np.testing.assert_array_equal(data.panel.values, table[list(data.task.channels)])
-    last, step = pd.Timestamp(table[time_column].iloc[-1]), pd.tseries.frequencies.to_offset(frequency)
-    assert data.panel.future_time(0, 3).tolist() == [last + step, last + 2 * step, last + 3 * step]
-    assert [said for said in logged(caplog) if "not used" not in said] == []

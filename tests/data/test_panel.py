@@ -1,7 +1,5 @@
 """A panel cut, picked from and turned, and one that goes on as the table that goes on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

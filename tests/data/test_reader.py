@@ -1,7 +1,5 @@
 """Long and wide tables of any kind become the series they hold, or are refused in one sentence."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The same data in the memory of a device, where the host waits for none, and for a model of another context."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scale of each of many series: of its training rows, saved with the model, never fitted again."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

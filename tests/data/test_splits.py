@@ -1,7 +1,5 @@
 """Many series in one data set are split alike, each by its own rows."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import Any
 
@@ -134,6 +132,10 @@ def test_rules_and_cuts_count_rows() -> None:
         ({"val_from": "2020-02-01", "test_from": "2020-02-01"}, "validation part must start before the test part"),
         ({"val_from": "2020-02-02T00Z", "test_from": "2020-03-01"}, "the data have no time zone, so val_from"),
         ({"scaling": "none"}, "scaling must be one of global, series, not 'none'"),
+        ({"batch_size": None}, "batch_size must be a whole number, not None"),  # as of a key of YAML without a value
+        ({"num_workers": -1}, "num_workers must be at least 0, not -1"),
+        ({"resident_gb": float("nan")}, "resident_gb must be at least 0"),
+        ({"context_length": 0}, "^context_length must be at least 1, not 0$"),
         (
             {"prediction_length": 11},
             "no series is long enough.* prediction_length 11 .*validation part.*valid: 1 to 10",

@@ -1,13 +1,10 @@
 """A strict reader mends nothing; lines of a CSV file are named as an editor shows them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import inspect
 import io
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -383,23 +380,6 @@ FEWER = {
 def test_signatures_have_the_names_and_defaults_of_the_one_list(taker: Any) -> None:
     own = {name: one.default for name, one in inspect.signature(taker).parameters.items() if name in READING}
     assert own == {name: default for name, default in READING.items() if name not in FEWER[taker]}
-
-
-def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
-    given = {"target": "y", "static": ["a"], "frequency": "15T", "decimal": ",", "separator": ";", "other": 1}
-    reader = TableReader.of(given, strict=True)
-    assert reader == TableReader(
-        target=["y"], static=("a",), frequency="15min", separator=";", decimal=",", strict=True
-    )
-    assert type(reader.options) is TableOptions
-    assert reader.plain() == {
-        **{field.name: field.default for field in fields(TableOptions) if field.name in COLUMNS},
-        **{"target": ("y",), "static": ("a",)},
-    }
-    with pytest.raises(UserError, match="max_filled must be from 0 to 1"):
-        TableOptions(max_filled=True)
-    with pytest.raises(UserError, match=r"id_column must name a column, not \[\]"):
-        TableOptions(id_column=[])
 
 
 @pytest.mark.parametrize("kind", [CSVDataModule, MappedDataModule, FrameDataModule, PublicDataModule])

@@ -1,7 +1,5 @@
 """Windows and batches of many series: each of one series, with its own covariates and categories."""
 
-from __future__ import annotations
-
 from itertools import chain, pairwise
 
 import numpy as np
@@ -15,7 +13,7 @@ from torch import Tensor
 from tests.data.many_series import COLUMNS, LENGTHS, SIZES, L, T, long_frame, prepared
 from tests.wide_panels import wide_panel
 from tsattn.data import FrameDataModule, Series, WindowDataset, panel_from_frame, scaled_series, windows
-from tsattn.data.windows import ShuffledBatches, TrainingLoader, spread
+from tsattn.data.windows import ShuffledBatches, TrainingLoader
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
@@ -275,15 +273,6 @@ class Numbers:
 
     def __getitems__(self, indices: np.ndarray) -> np.ndarray:
         return indices
-
-
-def test_some_windows_are_spread_over_all_of_them() -> None:
-    assert spread(7, 7) == spread(7, 9) == range(7)
-    numbers = spread(1000, 30)
-    stretches = np.arange(31) * 1000 // 30
-    assert ((numbers >= stretches[:-1]) & (numbers < stretches[1:])).all(), "one of each stretch"
-    assert len(set(np.diff(numbers))) > 5, "not at equal distances"
-    np.testing.assert_array_equal(numbers, spread(1000, 30))
 
 
 @pytest.mark.parametrize("drawn", [1, 2, 1000])

@@ -16,8 +16,6 @@ In both, `runs/ETTh1/transformer_mlr/TIME`, the same of `co2`, `runs/sales` and 
 finished run on a toy.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

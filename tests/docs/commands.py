@@ -1,7 +1,5 @@
 """Trying a command of a page: on a toy what reads a run folder; of what trains, searches or reports, all but that."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the pages list is what there is: kinds, costs, files, suites, search spaces, links."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

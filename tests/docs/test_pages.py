@@ -1,7 +1,5 @@
 """The pages promise nothing that does not run: their Python, their commands."""
 
-from __future__ import annotations
-
 import gc
 from pathlib import Path
 

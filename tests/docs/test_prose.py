@@ -1,12 +1,10 @@
 """Pages keep the style of prose; docstrings come closer to it, room by room."""
 
-from __future__ import annotations
-
 import json
 import re
 
+from docs.site.prose_style import BASELINE, MEAN, docstring_prose, notebook_prose, page_prose, rooms
 from tests.docs.blocks import ROOT, pages
-from tests.docs.prose import BASELINE, MEAN, docstring_prose, notebook_prose, page_prose, rooms
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -20,7 +18,7 @@ def test_pages_are_plain() -> None:
 
 
 def test_docstrings_do_not_get_worse() -> None:
-    """`python -m tests.docs.prose tsattn/ROOM/FILE.py` lists faults; with `--baseline` it writes how many are left."""
+    """`python -m docs.site.prose_style FILE.py` lists faults; with `--baseline` it writes how many are left."""
     found, left = rooms(), json.loads(BASELINE.read_text("utf-8"))
     assert found == {room: left.get(room, 0) for room in found}, "fewer are kept by `--baseline`, more are mended"
 

@@ -1,7 +1,5 @@
 """What the pages say was measured is what the committed records say."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

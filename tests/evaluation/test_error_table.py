@@ -1,7 +1,5 @@
 """A row for each series, origin and channel, in memory or in a file; scores of groups and their sums."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

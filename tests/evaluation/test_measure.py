@@ -1,7 +1,5 @@
 """The one loop that scores: what it takes, what it leaves alone, what it refuses."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 
 from tests.wide_panels import wide_panel
 from tsattn.batch import Batch
-from tsattn.data import CO2DataModule, CSVDataModule
+from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation.measure import measure, seasonal_errors
 from tsattn.evaluation.reductions import SCORES
@@ -83,19 +81,6 @@ def test_seasonal_errors_are_those_of_the_seasonal_naive_forecast_on_the_first_r
         found = seasonal_errors(panel, np.array([rows]), 4)
         np.testing.assert_allclose(found, [[*np.nanmean(steps, 0), np.nan]], rtol=1e-12)
     assert np.isnan(seasonal_errors(panel, np.array([4]), 4)).all()
-
-
-def test_missing_weeks_are_never_scored() -> None:
-    data = CO2DataModule()
-    data.setup("fit")
-    observed = data.load_frame().co2.notna().to_numpy()
-    origins = data.splits[0].origins("train", 1, 52)
-    expected = sum(int(observed[start : start + 52].sum()) for start in origins)
-    options: dict[str, Any] = {"ids": data.panel.ids, "channels": data.panel.channels, "levels": ()}
-    windows = data.eval_dataloader("train", 1)
-    table = measure(lambda batch: batch.target, windows, units=data.scaler.units(), **options)
-    assert table.frame()["count"].sum() == expected < 52 * len(origins)
-    assert table.scores()["mae_original"] == 0
 
 
 # Weights are chosen by the validation error of what is trained.

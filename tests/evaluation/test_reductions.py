@@ -1,23 +1,17 @@
 """Every score against its definition, pooled and by channel, in any batches; and against fev."""
 
-from __future__ import annotations
-
 import math
 import re
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
-from tsattn.errors import UserError
 from tsattn.evaluation.reductions import BY_CHANNEL, SCORES, ErrorTotals
 from tsattn.scaler import Units
 
@@ -31,48 +25,6 @@ def totals(cases: Cases, *sizes: int) -> ErrorTotals:
         seasonal = torch.tensor(cases.seasonal)[batch.series_id]
         found.update(forecast, batch.target, batch.target_observed, cases.units.of(batch.series_id), seasonal)
     return found
-
-
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[Cases, list[int]]:
-    """Windows, and how they are cut into batches."""
-    windows = draw(st.integers(1, 8))
-    levels = draw(st.sampled_from([(), (0.5,), (0.2, 0.5), (0.1, 0.5, 0.9), LEVELS]))
-    sizes = {"windows": windows, "T": draw(st.integers(1, 3)), "C": draw(st.integers(1, 3))}
-    share = draw(st.sampled_from([0.05, 0.5, 1.0]))
-    found = drawn(draw(st.integers(0, 2**16)), **sizes, S=draw(st.integers(1, 3)), levels=levels, share=share)
-    if draw(st.booleans()):
-        found.forecast = found.point
-    if draw(st.booleans()):
-        found.observed[..., draw(st.integers(0, sizes["C"] - 1))] = False
-    if draw(st.integers(0, 4)) == 0:
-        found.forecast[draw(st.integers(0, windows - 1))] = math.nan
-    first = draw(st.integers(0, windows))
-    return found, [first, draw(st.integers(0, windows - first))]
-
-
-def test_scores_are_those_of_the_literature_in_any_batches() -> None:
-    reached: Counter[str] = Counter()
-
-    @settings(derandomize=True, deadline=None, max_examples=150)
-    @given(cases())
-    def holds(case: tuple[Cases, list[int]]) -> None:
-        found, sizes = case
-        scores, expected = totals(found, *sizes).scores(), oracle.scores(found)
-        assert set(scores) == set(expected)
-        assert scores == pytest.approx(expected, rel=1e-10, nan_ok=True)
-        reached["finite"] += math.isfinite(scores["mase"])
-        reached["pooled only"] += math.isfinite(scores["mse_scaled"]) and math.isnan(scores["mse_scaled_by_channel"])
-        reached["nan"] += scores["windows"] > 1 and math.isnan(scores["mae_original"])
-        reached["quantiles"] += math.isfinite(scores.get("wql", math.nan))
-        reached["left out"] += scores["mase_left_out"] > 0 and math.isfinite(scores["mase"])
-        reached["batches"] += sum(size > 0 for size in sizes) == 2
-        order = np.random.default_rng(0).permutation(len(found.series))
-        assert totals(found.take(order), *sizes).scores() == pytest.approx(scores, rel=1e-10, nan_ok=True)
-
-    holds()
-    assert len(reached) == 6
-    assert min(reached.values()) > 5, reached
 
 
 def test_every_score_says_what_it_means() -> None:
@@ -166,13 +118,18 @@ def test_the_crps_of_a_normal_forecast_is_its_closed_form() -> None:
     assert errors.scores()["crps_scaled"] == pytest.approx(exact.mean().item(), rel=5e-3)
 
 
-def test_totals_are_added_and_started_anew() -> None:
+@pytest.mark.parametrize("wrong", ["nothing", "a channel is not observed", "a forecast is no number"])
+def test_totals_are_added_and_started_anew(wrong: str) -> None:
     found = drawn(3, levels=LEVELS)
+    if wrong.startswith("a channel"):
+        found.observed[..., 1] = False
+    elif wrong.startswith("a forecast"):
+        found.forecast[2] = math.nan
     first, second = (totals(found.take(part)) for part in (np.arange(3), np.arange(3, 7)))
     before = first.scores()
     first.merge_state(second)
     assert first.scores() == pytest.approx(oracle.scores(found), rel=1e-12, nan_ok=True)
-    assert first.scores() != before
+    assert str(first.scores()) != str(before)
     first.reset()
     assert not first.sums.any()
     assert second.sums.any()
@@ -188,8 +145,3 @@ def test_sums_keep_their_precision_when_the_model_is_cast() -> None:
     assert scores["mae_original"] == pytest.approx(0.3, rel=1e-12)
     assert scores["crps_original"] == pytest.approx(0.3, rel=1e-12)
     assert scores["windows"] == 1000
-
-
-def test_invalid_levels_are_refused() -> None:
-    with pytest.raises(UserError, match="quantiles must include"):
-        ErrorTotals(1, (0.1, 0.9))

@@ -1,7 +1,5 @@
 """The sums of a window and channel against their definitions, in whatever windows are drawn."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -43,9 +41,9 @@ def cases(draw: st.DrawFn) -> Cases:
     sizes = {"windows": draw(st.integers(1, 4)), "T": draw(st.integers(1, 4)), "C": draw(st.integers(1, 3))}
     share = draw(st.sampled_from([1.0, 0.5, 0.0]))
     found = drawn(draw(st.integers(0, 2**16)), **sizes, S=draw(st.integers(1, 3)), levels=levels, share=share)
-    if draw(st.booleans()):  # bounds count as inside
+    if draw(st.sampled_from([True, True, False])):  # bounds count as inside
         found.forecast, found.target = np.round(found.forecast), np.round(found.target)
-    if draw(st.booleans()):  # a point beside levels
+    if draw(st.sampled_from([False, False, True])):  # a point beside levels
         found.forecast = found.point
     wrong = draw(st.sampled_from(["nothing", "forecast", "target", "infinite", "crossing"]))
     place = np.random.default_rng(draw(st.integers(0, 2**16))).random(found.forecast.shape) < 0.2
@@ -111,23 +109,6 @@ def test_a_channel_without_scale_or_observation_has_no_error() -> None:
     found.observed[..., 1] = False
     found.mean[:, 1] = found.scale[:, 1] = np.nan
     assert not measured(found)[:, 1].any()
-
-
-def test_what_is_forecast_where_nothing_is_observed_is_never_looked_at() -> None:
-    found = drawn(2, levels=LEVELS)
-    before = measured(found)
-    found.forecast = np.where(found.observed[..., None], found.forecast, np.nan)
-    assert torch.equal(measured(found), before)
-    assert before.isfinite().all()
-
-
-def test_a_nan_stays_with_its_level_and_window() -> None:
-    found = drawn(3, levels=(0.1, 0.5, 0.9), share=1.0)
-    found.forecast[2, 1, 0, 0] = np.nan
-    errors = measured(found)
-    affected = {"pinball_scaled_0.1", "pinball_original_0.1", "below_0.1", "inside_80"}
-    assert {name for name, part in named(found, errors).items() if part[2, 0].isnan()} == affected
-    assert errors.isnan().sum() == len(affected)
 
 
 def test_half_precision_is_measured_in_full() -> None:

@@ -5,8 +5,6 @@ Without the native kernels, dropout draws other numbers, so what runs came to wi
 `python -m tests.experiments.golden` records them anew, in the commit that raises `RESULTS_VERSION`.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a run refuses before anything is computed, and how large it says a predictor is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A description of a run as plain data: complete, the same wherever it comes from, and told apart by its key."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle
@@ -114,9 +112,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, str]:
 
 
 class TestKey:
-    def test_it_is_of_the_description_and_the_data(self, content: dict[str, Any]) -> None:
-        assert Experiment.of(content).key == Experiment.of(content).key
-
     def test_what_decides_no_number_is_not_in_it(self, content: dict[str, Any]) -> None:
         before = Experiment.of(content)
         values = {

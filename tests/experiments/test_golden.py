@@ -1,7 +1,5 @@
 """No number of a result changes unless `RESULTS_VERSION` is raised with it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures by layer, head and level show the numbers and the time stamps that they are said to show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import matplotlib

@@ -1,7 +1,5 @@
 """Figures of forecasts: whose they are, how much came before, no times of day without any; and of residuals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Forecasters that several files of tests ask, and that none of them changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

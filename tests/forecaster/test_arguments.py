@@ -1,7 +1,5 @@
 """Arguments and options: refused before data are read, cloned, copied, and handed to the fit, loggers and callbacks."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import inspect
@@ -232,16 +230,6 @@ def test_options_reach_module_optimizer_and_trainer(trained: list[Any]) -> None:
     assert [factor(step) for step in (0, 1, 2, 3, 99)] == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1, 1, 1]
     assert (trainer.gradient_clip_val, trainer.accumulate_grad_batches, trainer.global_step) == (0.25, 2, 3)
     assert forecaster.result.experiment.trainer["val_check_interval"] == 2
-
-
-def test_options_change_what_is_trained_and_are_saved(tmp_path: Path) -> None:
-    plain = Forecaster(**QUICK).fit(FRAME)
-    other = Forecaster(**QUICK, loss="mae", training={"trainer": {"gradient_clip_val": 0.1}}).fit(FRAME)
-    assert not plain.predict()["predictions"].equals(other.predict()["predictions"])
-    other.save(tmp_path / "model")
-    again = tsattn.load(tmp_path / "model")
-    assert again.experiment == other.experiment
-    pd.testing.assert_frame_equal(again.fit(FRAME).predict(), other.predict())
 
 
 def steps_of(forecaster: Forecaster) -> int:

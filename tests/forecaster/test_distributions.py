@@ -1,7 +1,5 @@
 """Distributions, sample paths and calibrated intervals: they hold what they say, wherever the model goes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +88,8 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
     [
         ({"backbone": "ridge"}, 0.0, "predictor ridge has no distribution negative_binomial: leave distribution out"),
         ({"loss": "mae"}, 0.0, "loss mae trains no distribution"),
+        ({"loss": "nll", "distribution": None}, 0.0, "loss nll needs a distribution"),
+        ({"distribution": "gamma"}, 0.0, "unknown distribution gamma; valid: normal, student_t, negative_binomial"),
         ({"transform": "log1p"}, 0.0, "needs untransformed counts: leave out transform log1p"),
         ({}, 0.5, r"takes counts, whole numbers from 0, but column y has 0.5 in row 4 of series few, 2024-01-04"),
         ({}, -2.0, "takes counts, whole numbers from 0, but column y has -2 in row 4 of series few"),

@@ -1,7 +1,5 @@
 """Scores of what was not trained on, at rolling origins too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Tasks of fev on local files: what they are told, what comes back, and that its scores are ours."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

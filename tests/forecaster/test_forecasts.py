@@ -1,7 +1,5 @@
 """Forecasts of a fitted Forecaster: their rows, units, horizons, seeds and figures."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any
@@ -71,23 +69,6 @@ def test_new_series_are_forecast_on_a_scale_of_their_own(fitted: Forecaster, cap
     assert forecast["predictions"].between(1e6 + 3e3, 1e6 + 7e3).all()
 
 
-def test_the_order_of_rows_changes_no_forecast() -> None:
-    frame = frame_of()
-    one, other = (
-        Forecaster(attention="mlr", **{**SMALL, "max_steps": 12}).fit(rows)
-        for rows in (frame, frame.sample(frac=1, random_state=0))
-    )
-    for name, weight in one.fitted.predictor.state_dict().items():
-        assert torch.equal(weight, other.fitted.predictor.state_dict()[name]), name
-    pd.testing.assert_frame_equal(one.predict(), other.predict())
-    pd.testing.assert_frame_equal(one.predict(frame[::-1]), other.predict(frame))
-
-
-def test_series_that_are_all_too_short_are_refused() -> None:
-    with pytest.raises(UserError, match="no series is long enough, not even the longest"):
-        Forecaster(**SMALL).fit(frame_of({"a": 30, "b": 40}))
-
-
 def test_series_without_rows_to_spare_train_without_validation(caplog: pytest.LogCaptureFixture) -> None:
     forecast = Forecaster(**{**SMALL, "max_steps": 3}).fit(frame_of({"a": L + T, "b": L + T})).predict()
     assert "no series has the rows to hold a part out" in caplog.text
@@ -149,14 +130,6 @@ def test_quantiles_are_those_of_the_transformed_targets_taken_back(tmp_path: Pat
     pd.testing.assert_frame_equal(loaded.predict(), forecast)
     assert loaded.scaler == scaler
     assert loaded.arguments["transform"] == {"kind": "box_cox"}
-
-
-def test_predictors_without_a_network_see_transformed_targets() -> None:
-    frame, sizes = frame_of({"one": 300}), {"context_length": 48, "prediction_length": 12, "accelerator": "cpu"}
-    mixed = Forecaster({"kind": "ensemble", "members": ["ridge", "persistence"]}, transform="log", **sizes)
-    assert (mixed.fit(frame).predict()["predictions"] > 0).all()
-    one, plain = (Forecaster("seasonal_naive", transform=transform, **sizes) for transform in ("log", None))
-    np.testing.assert_allclose(one.predict(frame)["predictions"], plain.predict(frame)["predictions"], rtol=1e-5)
 
 
 def test_rolled_horizons_cross_validation_and_scores_in_units(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Frames of every kind, zone and place are read identically, and forecasts of that kind come out."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

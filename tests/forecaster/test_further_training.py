@@ -1,7 +1,5 @@
 """Training on from weights that are there, and a Forecaster of the folder of a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

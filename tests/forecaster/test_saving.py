@@ -1,7 +1,5 @@
 """Folders of saved models and runs: the same forecasts from them; a damaged folder is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

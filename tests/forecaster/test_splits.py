@@ -1,7 +1,5 @@
 """A split that is given, and the context where nobody names one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

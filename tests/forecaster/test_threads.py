@@ -1,7 +1,5 @@
 """Several threads fit, load and predict as each would alone, and so does a cluster; a first forecast imports little."""
 
-from __future__ import annotations
-
 import logging
 import random
 import subprocess

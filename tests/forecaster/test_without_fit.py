@@ -1,7 +1,5 @@
 """Predictors without a training: they answer without a fit or go the whole way that a network goes."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tests of the Forecaster share: sizes, frames and small helpers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`torch.compile`: a block is one graph for every length, and the code for a CPU computes what eager execution does."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Covariates, categories and the calendar on their way to tokens and horizon, against formulas and pandas."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Distributions as outputs: likelihoods, means and quantiles are those of scipy, at any size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,10 +9,9 @@ from scipy import stats
 from torch import Tensor
 
 from tsattn.batch import Batch, WindowUnits
-from tsattn.errors import UserError
 from tsattn.layers import InstanceNorm, OutputDistribution, distribution
 from tsattn.task import DISTRIBUTIONS, Output
-from tsattn.training.losses import batch_loss, choose_loss
+from tsattn.training.losses import batch_loss
 
 B, L, T, C = 3, 11, 5, 2
 LEVELS = (0.001, 0.1, 0.5, 0.77, 0.999)
@@ -128,13 +125,3 @@ def test_counts_have_positive_means_whatever_the_level_is() -> None:
     torch.testing.assert_close(parameters[:, 3:, :, 0], wanted[:, 3:], rtol=0.05, atol=0.05)  # left as they are
     empty = Batch(past=batch.past, past_observed=torch.zeros_like(batch.past, dtype=torch.bool), units=batch.units)
     assert family(level, raw, None, empty).isfinite().all()
-
-
-def test_what_does_not_go_together_is_refused() -> None:
-    with pytest.raises(UserError, match="unknown distribution gamma; valid: normal, student_t, negative_binomial"):
-        Output(distribution="gamma")
-    assert choose_loss(None, (), "normal") == "nll"
-    with pytest.raises(UserError, match="loss mse trains no distribution: with student_t the loss is nll"):
-        choose_loss("mse", (), "student_t")
-    with pytest.raises(UserError, match="loss nll needs a distribution"):
-        choose_loss("nll", (0.5,))

@@ -1,7 +1,5 @@
 """The parts that backbones are built from: norms, dropout, patches, quantiles, encoders."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from statistics import NormalDist
@@ -74,20 +72,6 @@ def test_the_last_observed_step_can_be_the_level() -> None:
                 mean = past[window, seen, channel].mean().expand(seen[0])
                 torch.testing.assert_close(norm.past[window, : seen[0], channel], mean)
     torch.testing.assert_close(norm.scale, InstanceNorm(past, observed).scale)
-
-
-def test_the_encoder_runs_its_attentions_in_order() -> None:
-    attentions = [build_attention(kind, d_model=16, num_heads=2, max_length=12) for kind in ("standard", "swa", "btt")]
-    encoder = Encoder(attentions, d_ff=32, dropout=0.0).eval()
-    seen = []
-    for attention in attentions:
-        attention.register_forward_hook(lambda module, *_: seen.append(module))
-    x = torch.randn(2, 12, 16, requires_grad=True)
-    out = encoder(x)
-    out.square().sum().backward()
-    assert seen == attentions
-    assert out.shape == x.shape
-    assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
 def test_tokens_that_come_one_by_one_are_mapped_as_all_at_once() -> None:
@@ -266,17 +250,6 @@ def test_one_more_patch_repeats_the_last_step(sizes: tuple[int, int, int]) -> No
     seen = observed[0, L - patch_len + stride :]
     assert counts[0, -1] == seen.sum()
     assert means[0, -1] == (known[seen].mean() if seen.any() else 0)
-
-
-def test_sizes_that_leave_steps_out_are_refused() -> None:
-    for sizes, message in (
-        ((8, 9, 1), "patch_len must be from 1 to the context length 8, not 9"),
-        ((8, 0, 1), "patch_len must be from 1 to the context length 8, not 0"),
-        ((8, 4, 5), "stride must be from 1 to patch_len 4, so that no step is left out, not 5"),
-        ((8, 4, 0), "stride must be from 1 to patch_len 4"),
-    ):
-        with pytest.raises(UserError, match=message):
-            Patches(*sizes)
 
 
 LEVELS = (0.05, 0.1, 0.3, 0.5, 0.51, 0.9)

@@ -1,7 +1,5 @@
 """A page in Debian's chromium: what a script finds in it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

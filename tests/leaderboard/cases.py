@@ -1,7 +1,5 @@
 """A suite of seconds on embedded data, and predictors that fail."""
 
-from __future__ import annotations
-
 import copy
 import os
 import signal

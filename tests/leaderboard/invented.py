@@ -1,7 +1,5 @@
 """Invented records: windows of one data set have common errors, so that a model is so many percent above another."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What records say: scores, what is compared, answers to questions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

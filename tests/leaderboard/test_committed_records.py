@@ -1,7 +1,5 @@
 """What was committed: records that are those of the suites as they are, published numbers, the page on accuracy."""
 
-from __future__ import annotations
-
 import importlib
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`compare`: one thing differs, everything else is identical; finished runs on the windows that they share."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page: its answer, its table, its details, its figure, on paper and in a browser."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -14,7 +12,18 @@ from tests.leaderboard.invented import board, row, rows
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg
-from tsattn.leaderboard.page import BEGIN, END, HTML, MARKDOWN, PICTURE, PageTable, page_of, with_part, write_report
+from tsattn.leaderboard.page import (
+    BEGIN,
+    END,
+    HTML,
+    MARKDOWN,
+    PICTURE,
+    Page,
+    PageTable,
+    page_of,
+    with_part,
+    write_report,
+)
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
 
@@ -69,18 +78,24 @@ def test_two_models_without_a_baseline_have_a_page() -> None:
     assert page_of(analysis(Records.of(plain))).table.rows
 
 
-def test_of_many_data_sets_the_means_are_shown() -> None:
-    names = [f"set {number}" for number in range(14)]
-    content = {
-        "data": [
-            {"name": name, "source": f"source {place // 2}", "class_path": "X"} for place, name in enumerate(names)
-        ],
-        **{"horizons": [24], "attentions": {"standard": "standard", "mlr": "mlr"}},
-        "predictors": {"patchtst": "patchtst"},
-        "questions": [{"ask": "Does it help?", "arms": ["patchtst, mlr"], "against": "patchtst, standard"}],
+NAMES = [f"set {number}" for number in range(14)]
+HELPS = {"arms": ["patchtst, mlr"], "against": "patchtst, standard"}
+
+
+def page_of_many(*questions: dict[str, object]) -> Page:
+    """The page of 14 data sets, two of each source."""
+    data = [{"name": name, "source": f"source {place // 2}", "class_path": "X"} for place, name in enumerate(NAMES)]
+    arms = {
+        "attentions": {"standard": "standard", "mlr": "mlr"},
+        "predictors": {"patchtst": "patchtst", "ridge": "ridge"},
     }
-    found = board(names, [24], shifts={"standard": 0.0, "mlr": -3.0}).table.to_pylist()
-    page = page_of(Analysis(Records.of(found, {"invented": yaml.safe_dump(content)})))
+    content = {"data": data, "horizons": [24], **arms, "questions": [*questions]}
+    found = board(NAMES, [24], shifts={"standard": 0.0, "mlr": -3.0}).table.to_pylist()
+    return page_of(Analysis(Records.of(found, {"invented": yaml.safe_dump(content)})))
+
+
+def test_of_many_data_sets_the_means_are_shown() -> None:
+    page = page_of_many({"ask": "Does it help?", **HELPS})
     ((ask, _, _, data, size, _, verdict),) = page.table.rows
     assert (ask, verdict) == ("Does it help?", "better")
     assert data == "14 data sets of 7 sources: lower on 14, higher on 0 (sign test: p 0.00012)"
@@ -92,18 +107,9 @@ def test_of_many_data_sets_the_means_are_shown() -> None:
 
 
 def test_each_question_of_many_data_sets_has_a_row_that_says_what_it_asks() -> None:
-    names = [f"set {number}" for number in range(14)]
-    one = {"arms": ["patchtst, mlr"], "against": "patchtst, standard"}
-    asked: list[dict[str, object]] = [one, {**one, "metric": "mae"}, {**one, "data": names[:3], "horizons": [24]}]
-    asked += [{"arms": ["patchtst, standard"], "against": "ridge"}, one]
-    content = {
-        "data": [{"name": name, "class_path": "X"} for name in names],
-        **{"horizons": [24], "attentions": {"standard": "standard", "mlr": "mlr"}},
-        "predictors": {"patchtst": "patchtst", "ridge": "ridge"},
-        "questions": [{"ask": f"Question {place}?", **question} for place, question in enumerate(asked)],
-    }
-    found = board(names, [24], shifts={"standard": 0.0, "mlr": -3.0}).table.to_pylist()
-    page = page_of(Analysis(Records.of(found, {"invented": yaml.safe_dump(content)})))
+    asked = [HELPS, {**HELPS, "metric": "mae"}, {**HELPS, "data": NAMES[:3], "horizons": [24]}]
+    asked += [{"arms": ["patchtst, standard"], "against": "ridge"}, HELPS]
+    page = page_of_many(*({"ask": f"Question {place}?", **question} for place, question in enumerate(asked)))
     everywhere, mlr = "at all horizons\non set 0 and 13 more", "patchtst: mlr\n/ standard"
     assert [*page.rows] == [
         f"{mlr}\nMSE\n{everywhere}",

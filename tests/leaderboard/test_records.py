@@ -1,7 +1,5 @@
 """Records: what is written is what is read, whole or not at all, and errors over time are sums of windows."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

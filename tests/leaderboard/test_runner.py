@@ -1,7 +1,5 @@
 """Suites that are run: each run once, whatever is killed, and failures beside results."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re

@@ -1,7 +1,5 @@
 """Differences between models: estimates, variances over time and seeds, verdicts, and claims over data sets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

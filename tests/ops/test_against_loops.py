@@ -1,7 +1,5 @@
 """Every implementation beside plain loops over the pairs in float64: values and gradients, of what is easily missed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """What the fast paths execute, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

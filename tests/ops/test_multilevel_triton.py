@@ -1,7 +1,5 @@
 """The Triton kernel of multi-level attention, under Triton's interpreter, or on a CUDA device where there is one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

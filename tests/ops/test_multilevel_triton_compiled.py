@@ -1,7 +1,5 @@
 """The Triton kernels within a compiled graph and compiled for a GPU without one; what they refuse, and their pieces."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

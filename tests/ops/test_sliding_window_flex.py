@@ -1,7 +1,5 @@
 """Sliding windows by FlexAttention: as it stands on a CPU (forward only), compiled on CUDA where there is one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

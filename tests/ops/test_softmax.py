@@ -1,7 +1,5 @@
 """Softmax in the tiles of a score, where it is cut and what it refuses."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable
@@ -14,8 +12,7 @@ from torch import Tensor
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.errors import UserError
 from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
-from tsattn.ops.data_blocks import change_point_block_ids
-from tsattn.ops.masks import RegularBlocks, level_block_ids, real_positions
+from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.softmax import softmax_attention
 from tsattn.ops.tiling import TilePlan, plan_tiles, regular_layout
 
@@ -150,6 +147,8 @@ def test_unknown_names_and_kernels_of_another_device_are_refused() -> None:
     for attend, impl in ((mlr, "triton"), (swa, "flex")):
         with pytest.raises(UserError, match=rf"impl {impl} cannot compute this .*: it runs on a CUDA device"):
             attend(impl)
+    with pytest.raises(UserError, match=r"^unknown impl 'other': full attention has "):
+        full_attention(Q, K, V, impl="other")
     with pytest.raises(UserError, match="multi-level attention has auto, reference, sdpa, tiles, triton"):
         mlr("fast")
     with pytest.raises(UserError, match="sliding-window attention has auto, reference, sdpa, blocks, flex"):
@@ -196,22 +195,3 @@ def test_tiles_and_blocks_say_why_not_and_auto_computes_it() -> None:
         torch.testing.assert_close(attend("auto", **more), attend("reference", **more))
     with pytest.raises(UserError, match="it takes no bias and no dropout"):
         mlr("tiles", dropout_p=0.5)
-
-
-def test_what_names_nothing_is_refused() -> None:
-    q = torch.zeros(1, 1, 4, 2)
-    with pytest.raises(UserError, match=r"^unknown impl 'other': full attention has "):
-        full_attention(q, q, q, impl="other")
-    positions, mask = torch.arange(8)[None], torch.ones(1, 8, dtype=torch.bool)
-    with pytest.raises(ValueError, match="blocks by number need max_length"):
-        level_block_ids(positions, numbers=[2])
-    with pytest.raises(ValueError, match="exactly one of numbers and lengths"):
-        level_block_ids(positions)
-    with pytest.raises(ValueError, match="blocks by number need max_length"):
-        RegularBlocks(0, 8, numbers=(2,)).levels  # noqa: B018
-    with pytest.raises(ValueError, match="align must be 'start', or 'end' with max_length"):
-        real_positions(mask, align="end")
-    assert change_point_block_ids(torch.zeros(2, 0, 1), [2, 4]).shape == (2, 2, 0)
-    blocks = torch.tensor([0, 1, 0, 1]).expand(1, 1, 4)
-    with pytest.raises(UserError, match="impl tiles cannot"):
-        multilevel_attention(q, q, q, ranks=[2], blocks=blocks, impl="tiles")

@@ -1,7 +1,5 @@
 """One comparison of the Triton kernel of multi-level attention with the reference, in values and gradients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

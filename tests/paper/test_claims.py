@@ -1,7 +1,5 @@
 """What numbers of a few seeds decide, what validation chooses, and the reports that say so."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import UTC, datetime, timedelta
@@ -14,7 +12,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from benchmarks.paper import in_context, overview
-from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, most, write_outcome
+from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, write_outcome
 from benchmarks.paper.experiment import (
     chosen_by_validation,
     clock_seconds,
@@ -30,15 +28,6 @@ from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
 
 SCRIPTS = ROOT / "benchmarks" / "paper"
-
-
-def test_most_decide_where_none_says_the_opposite() -> None:
-    for together, verdicts in (
-        (True, [[True], [True, True, None]]),
-        (None, [[True, None], [True, True, False], [None], []]),
-        (False, [[False, False, None]]),
-    ):
-        assert [most(one) for one in verdicts] == [together] * len(verdicts)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Each experiment runs from its suite or its clock to its report, in small, where the figures mean nothing."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

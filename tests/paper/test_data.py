@@ -1,7 +1,5 @@
 """Drawn windows and pieces of texts are those that were asked for, and suites compare like with like."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

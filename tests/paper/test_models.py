@@ -1,7 +1,5 @@
 """Networks and closed forms of the experiments: causal, of the right tokens, and as their definitions say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

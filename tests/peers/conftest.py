@@ -1,7 +1,5 @@
 """An environment of peers that holds stand-ins for the libraries, run by the worker that runs the real ones."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The process of the peers: what goes there and comes back, and what is said when it refuses or dies."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

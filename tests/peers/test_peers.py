@@ -1,7 +1,5 @@
 """Networks of neuralforecast and models of statsforecast as predictors, the whole way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -178,12 +176,6 @@ def local(levels: tuple[float, ...] = (), C: int = 3, **more: Any) -> Any:
     predictor = build_predictor({"kind": "statsforecast", "model": "Mean", **more})
     predictor.build(toy_task(L, T, C), Output(levels))
     return predictor
-
-
-def test_each_channel_of_each_window_is_fitted_by_itself() -> None:
-    windows = toy_windows(toy_task(L, T, 3), 5)
-    made = local()(windows)
-    torch.testing.assert_close(made, windows.past.mean(1, keepdim=True).expand(-1, T, -1), rtol=1e-6, atol=1e-6)
 
 
 def test_its_context_can_be_bounded_and_its_season_given() -> None:

@@ -1,7 +1,5 @@
 """The libraries themselves, where their environment is there: the forecasts are those of their own ways."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Whether the environment of the peers is there."""
 
-from __future__ import annotations
-
 import pytest
 
 from tsattn.errors import UserError

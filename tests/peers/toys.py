@@ -1,7 +1,5 @@
 """Data and trainings for the tests of peers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

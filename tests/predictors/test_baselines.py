@@ -1,7 +1,5 @@
 """Naive forecasts, and the ridge against normal equations that numpy solves, with what it chooses."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Calibrated intervals hold the share of targets that they say, whatever predictor they are of."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What every predictor must keep, whatever its kind."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Ensembles, the mean of their members, and distilled networks: how they are fitted, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -125,13 +123,6 @@ def test_a_member_is_what_it_would_be_alone(toy_csv: Path) -> None:
         alone = fitted(toy_csv, NETWORK, 3 + number, 30, **options).state_dict()
         assert all(torch.equal(whole[f"members.1.{number}.{name}"], part) for name, part in alone.items())
     assert torch.equal(whole["members.0.0.weight"], fitted(toy_csv, ridge, 0).state_dict()["weight"])
-
-
-def test_all_members_are_checked_before_the_first_is_trained(toy_csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
-    refused = {"kind": "chronos", "weights": "a/model", "trained": "all", "loss": "mae"}
-    with pytest.raises(UserError, match="chronos goes on from pretrained weights: leave loss out"):
-        fitted(toy_csv, {"kind": "ensemble", "members": [NETWORK, refused]}, 0)
 
 
 MIXED = {"kind": "ensemble", "members": ["ridge", STUDENT]}

@@ -1,7 +1,5 @@
 """Theta and exponential smoothing against statsmodels, on series with known answers, and where they give way."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

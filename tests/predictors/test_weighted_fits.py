@@ -1,7 +1,5 @@
 """What weights do in a fit: 0 is as missing, a whole number as so many copies, and a common factor nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

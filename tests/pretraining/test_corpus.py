@@ -1,7 +1,5 @@
 """The synthetic corpus keeps what it promises: seeds, seasons, counts, stable processes, values that can be learnt."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.signal import lfilter

@@ -1,7 +1,5 @@
 """What a release is made of: the wheel of a source distribution, installed where the repository is not to be found."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

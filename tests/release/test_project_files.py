@@ -1,7 +1,7 @@
 """The files around the package: pins and their sums, citation, hooks, the forge's workflow, the audit."""
 
-from __future__ import annotations
-
+import ast
+import importlib.metadata
 import re
 import runpy
 import tomllib
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+import tsattn
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -119,3 +121,27 @@ def test_licences_that_are_refused(audit: dict[str, Any]) -> None:
         assert audit["refused"]({"some": licence})
     assert audit["refused"]({"psycopg": "LGPL-3.0-only"}) == []
     assert audit["refused"]({"docutils": "BSD License; GNU General Public License (GPL); Public Domain"}) == []
+
+
+# The types of the public names, as a user's script meets them: `make lint` holds it to `mypy --strict`.
+
+
+SCRIPT = Path(__file__).with_name("users_script.py")
+
+
+def test_a_script_that_uses_every_public_name_is_checked() -> None:
+    tree = ast.parse(SCRIPT.read_text())
+    (imported,) = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "tsattn"]
+    names = {alias.name for alias in imported.names} - {"__version__"}
+    assert names == set(tsattn.__all__)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert names <= used
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert settings["strict"]
+    assert "tests.release.users_script" in settings["modules"]
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    assert tsattn.__version__ == importlib.metadata.version("tsattn")
+    assert "__version__" not in vars(tsattn), "it is looked up when it is asked for"
+    assert tsattn.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

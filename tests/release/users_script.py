@@ -1,4 +1,4 @@
-"""What a user may write with every public name; only its types are checked (`test_typed.py`)."""
+"""What a user may write with every public name; only its types are checked (`test_project_files.py`)."""
 
 from __future__ import annotations
 

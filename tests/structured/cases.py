@@ -1,7 +1,5 @@
 """One case a class of the family: how to make a random member, rebuild it from its factors, and count its numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass

@@ -1,7 +1,5 @@
 """What every structured matrix must do, whatever its class."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode

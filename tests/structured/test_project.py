@@ -1,7 +1,5 @@
 """Members near a matrix: exact on members, no member found nearer, and alternation that never loses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The classes against formulas that do not go through the family's own code."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

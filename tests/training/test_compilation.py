@@ -1,7 +1,5 @@
 """torch.compile and activation checkpointing by an argument: the same training, faster or in less memory."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 covariates of all kinds, static columns and a scale for each series.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

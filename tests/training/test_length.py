@@ -1,7 +1,5 @@
 """How long a training is that nobody chose, and the share of it that validation takes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the room relies on inside of Lightning: each test fails where a new Lightning does it otherwise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

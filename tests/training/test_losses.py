@@ -1,13 +1,10 @@
 """Losses of what is observed: by value, by quantile, and by frequency against the definition of the transform."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 from tsattn.training.losses import FREQUENCY, LOSSES, frequency_loss, masked_loss
 
@@ -30,12 +27,7 @@ def test_the_pinball_loss_is_the_mean_over_observed_targets_and_levels() -> None
 def test_the_loss_follows_from_what_is_forecast() -> None:
     assert (ForecastingModule(SMALL).loss, ForecastingModule(SMALL, loss="mae").loss) == ("mse", "mae")
     assert ForecastingModule(SMALL, quantiles=LEVELS).loss == "pinball"
-    for options, message in (
-        ({"loss": "mse", "quantiles": LEVELS}, "loss mse trains a point forecast, not quantiles: give `--model.loss"),
-        ({"loss": "pinball"}, "loss pinball needs quantiles; without them the loss is one of mse, mae"),
-    ):
-        with pytest.raises(UserError, match=message):
-            ForecastingModule(SMALL, **options)
+    assert ForecastingModule(SMALL, distribution="normal").loss == "nll"
 
 
 def by_definition(error: NDArray[np.float64]) -> NDArray[np.float64]:

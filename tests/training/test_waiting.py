@@ -1,7 +1,5 @@
 """A training step gives the device work and waits for nothing: no number travels back to the host."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Small trainings that the tests of this room share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

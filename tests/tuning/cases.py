@@ -1,7 +1,5 @@
 """A toy file, a small configuration of it, a search space, and `tune` on them; and a callback that waits."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

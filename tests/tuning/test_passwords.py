@@ -1,7 +1,5 @@
 """The password of a storage reaches the database, and no file, line of output or process beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

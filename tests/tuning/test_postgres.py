@@ -1,7 +1,5 @@
 """Several processes on one study in a PostgreSQL that is started here, one of them killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Search spaces as a file has them, held against the configuration before the first trial."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any
@@ -285,8 +283,6 @@ def test_tune_refuses_before_the_first_trial(
         (made.words()[1:], "has no model.lerning_rate (did you mean model.learning_rate?)"),
         (config, "tune needs a search space: --search NAME, a file or one of search/chronos.yaml"),
         (search, "tune needs a configuration: --config NAME, a file or one of chronos_mlr.yaml"),
-        ([*config, "--search", "search/none.yaml"], "no search space search/none.yaml: neither a file nor one of"),
-        ([*both, "--seed_everything", "false"], "a trial needs a seed, so that its result can be had again"),
         *(
             ([*both, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
             for words in (["--run", "x"], ["--refit", "--test"])

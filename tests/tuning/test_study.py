@@ -1,7 +1,5 @@
 """Studies: how many trials there are, what they draw, and what happens to those of dead processes."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

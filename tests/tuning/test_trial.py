@@ -1,7 +1,5 @@
 """One trial: what counts and is recorded, how it ends untrained, and that those that share their data are equal."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import pairwise
@@ -301,22 +299,6 @@ def test_fit_of_the_best_has_its_weights(results: list[Result], tmp_path: Path) 
     weights = fitted_in(RunFolder(tmp_path / "run")).predictor.state_dict()
     assert weights.keys() == expected.keys()
     assert all(torch.equal(weight, expected[name]) for name, weight in weights.items())
-
-
-def test_what_a_training_notes_in_its_data_is_gone(results: list[Result], tmp_path: Path) -> None:
-    made, held = toy(tmp_path), HeldData()
-    base = made.base()
-    before = held.of(base)
-    one_trial(base, made, held)
-    assert results[0].data.training_batches is None
-    after = held.of(base)
-    for data in (before, after):
-        assert (data.trainer, data.training_batches, data.scored_windows) == (None, None, None)
-    assert after.scaler is before.scaler
-    assert after.task == before.task
-    held.check(base.to_dict())  # plans a training, too
-    assert held.of(base).training_batches is None
-    assert held.of(base, Fold(0, 2)).scaler != before.scaler
 
 
 def test_each_fold_knows_the_categories_of_its_own_training_rows(results: list[Result], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`tune` as a person types it, resumed, and over every key of an experiment."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -275,14 +273,12 @@ def test_another_loss_is_compared_by_the_error_of_the_base(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"model": [{"quantiles": [0.5]}]}, "model decides what is scored"),
         ({"data.val_windows": [3]}, "data.init_args.val_windows decides what is scored"),
         ({"trainer.devices": [1, 2]}, "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run"),
         ({"model.backbone.members.2.kind": ["ridge"]}, "members is a list of 2, so there is no .*members.2$"),
         ({"model.backbone.members.0.alfa": [1.0]}, "cannot be 1.0: member ridge of the ensemble has no argument"),
         ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*weights must be as many as the members, 2, not 1"),
         ({"trainer.accumulate_grad_batches": [1, 2]}, "cannot be 2: val_check_interval 1 must be a multiple of "),
-        ({"model.loss": ["mse", "pinball"]}, "cannot be 'pinball': loss pinball needs quantiles"),
     ],
 )
 def test_what_is_refused_before_the_first_trial(parameters: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Every test of converted tables reads small batches and sees what is logged."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Tables to convert, and what the tests of converted tables share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A conversion that is killed starts again; what fails, or runs twice at once, leaves nothing taken for whole."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Panels in files: shared by processes, read-only, and never listed window by window."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import json

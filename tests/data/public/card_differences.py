@@ -1,7 +1,5 @@
 """How a file differs from its card, in all that the card says of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

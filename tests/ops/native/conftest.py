@@ -1,7 +1,5 @@
 """What the tests of the native kernels share: a library, and a compiler that only copies it and counts."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether the native kernels can be had here."""
 
-from __future__ import annotations
-
 import pytest
 
 from tsattn.ops.native.library import why_no_kernels

@@ -1,7 +1,5 @@
 """How the kernel cuts its work, and how a run that goes on takes that over."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

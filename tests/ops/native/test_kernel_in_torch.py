@@ -1,7 +1,5 @@
 """The native kernel as a part of PyTorch: dropout, derivatives of derivatives, compilation, threads, modes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

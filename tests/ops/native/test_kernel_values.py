@@ -1,7 +1,5 @@
 """The native kernel beside the plain forms in float64: values and gradients, at odd sizes, with all that it takes."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Sequence

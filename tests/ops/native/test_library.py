@@ -1,7 +1,5 @@
 """Having the kernels, in each way and in none; libraries that are kept, found again, and trusted or not."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The C++ of the kernels by itself: under sanitizers, for another architecture, and beside the fields of Python."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What is in a wheel, with a compiler and without; hatchling builds it, as it does for pip."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import os

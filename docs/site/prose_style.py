@@ -1,6 +1,4 @@
-"""Count offences against the style of prose: `python -m tests.docs.prose PAGE...` lists those of a page or notebook."""
-
-from __future__ import annotations
+"""Offences against the style of prose: `python -m docs.site.prose_style PAGE...` lists those of a page or notebook."""
 
 import ast
 import json
@@ -10,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs.blocks import ROOT
-
-BASELINE = ROOT / "tests" / "docs" / "prose_baseline.json"
-"""Faults that the docstrings of each room still have: `python -m tests.docs.prose --baseline` writes what is left."""
+ROOT = Path(__file__).parents[2]
+BASELINE = Path(__file__).with_name("prose_baseline.json")
+"""Faults that docstrings of each room still have: `python -m docs.site.prose_style --baseline` writes what is left."""
 LONGEST = 30
 """Words of the longest sentence; 25 is the rule."""
 MEAN = 17
