@@ -108,7 +108,7 @@ def by_forecaster(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) ->
 def by_tune(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
     """A study of one trial, whose best configuration is then fitted."""
     (folder / "base.yaml").write_text(yaml.safe_dump(description(folder / "table.csv", case)))
-    search = {"parameters": {"model.backbone.alpha": [1000.0]}}
+    search = {"parameters": {"model.backbone.penalty": [1000.0]}}
     if case["backbone"] == NETWORK:
         search = {"parameters": {"model.learning_rate": [OPTIONS["learning_rate"]]}}
     (folder / "search.yaml").write_text(yaml.safe_dump({"sampler": "grid", **search}))

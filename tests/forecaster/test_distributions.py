@@ -321,7 +321,7 @@ def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:
 
 def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:
     """The last half of the rows changes intervals alone, the first half the choice alone."""
-    made = {"backbone": {"kind": "ridge", "alpha": [1.0, 1000.0]}, "calibrate": 0.5, "val_rows": 60, "test_rows": 12}
+    made = {"backbone": {"kind": "ridge"}, "calibrate": 0.5, "val_rows": 60, "test_rows": 12}
     frame = frame_of({"one": 300})
     first, last = frame.copy(), frame.copy()
     first.loc[228:257, "y"] += np.random.default_rng(0).normal(0, 3, 30)

@@ -20,11 +20,11 @@ NETWORK = {"kind": "patchtst", "patch_len": 5, **SMALL}
 
 CASES: dict[str, dict[str, Any]] = {
     "ridge": {"kind": "ridge"},
-    "ridge-own-context": {"kind": "ridge", "alpha": 1, "context_length": 11},
+    "ridge-own-context": {"kind": "ridge", "penalty": 1.0, "context_length": 11},
     "seasonal_naive": {"kind": "seasonal_naive"},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
-    "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
+    "ridge-longer": {"kind": "ridge", "pooling": 10.0, "context_length": 31},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
     "itransformer": {"kind": "itransformer", **SMALL},
@@ -51,8 +51,11 @@ PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which 
 
 IN_FLOAT32 = (*PEERS, "chronos")  # whatever the dtype of the windows
 
+# whose forecasts have waves of the calendar, which do not grow with the window
+BY_TIME = ("ridge", "ridge-own-context", "ridge-longer", "ensemble")
+
 # whose forecasts move and grow with the window
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, "dlinear", "nlinear"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

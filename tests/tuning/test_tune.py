@@ -187,7 +187,7 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
             "model.backbone.d_model": {"type": "categorical", "choices": [8], "when": {kind: "patchtst"}},
             "attention.kind": {"type": "categorical", "choices": ["swa"], "when": {kind: "patchtst"}},
             "attention.window_size": {"type": "categorical", "choices": [2], "when": {"attention.kind": "swa"}},
-            "model.backbone.alpha": {"type": "categorical", "choices": [0.1, 1e4], "when": {kind: "ridge"}},
+            "model.backbone.penalty": {"type": "categorical", "choices": [0.1, 1e4], "when": {kind: "ridge"}},
             "model.learning_rate": {
                 "type": "categorical",
                 "choices": [0.02],
@@ -209,9 +209,9 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
     }
     for name, values in runs.items():
         assert found.error[name] == scored(made.base(), values)
-    ridges = found.loc["ridge"].set_index("model.backbone.alpha")
-    for alpha in (0.1, 1e4):
-        assert ridges.error[alpha] == scored(made.base(), {"model.backbone": {"kind": "ridge", "alpha": alpha}})
+    ridges = found.loc["ridge"].set_index("model.backbone.penalty")
+    for penalty in (0.1, 1e4):
+        assert ridges.error[penalty] == scored(made.base(), {"model.backbone": {"kind": "ridge", "penalty": penalty}})
     assert found.parameters["seasonal_naive"] == found.flops["seasonal_naive"] == 0
     assert set(ridges.parameters) == {24 * 6}
     assert set(ridges.flops) == {2 * 24 * 6 * 2}  # a multiply-add for each weight and channel
@@ -222,8 +222,8 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
 
 def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lightning.pytorch.Trainer", lambda **_: pytest.fail("a Trainer was made"))
-    alpha = {"type": "float", "low": 0.01, "high": 1e3, "log": True}
-    parameters = {"model.backbone.alpha": alpha, "model.backbone.context_length": [12, 48]}
+    penalty = {"type": "float", "low": 0.01, "high": 1e3, "log": True}
+    parameters = {"model.backbone.penalty": penalty, "model.backbone.context_length": [12, 48]}
     made = toy(tmp_path, {"objectives": ["error", "parameters", "seconds", "memory"], "parameters": parameters})
     assert made.tune("--model.backbone", "ridge", "--trials", "4") == 0
     found = table(tmp_path)
@@ -240,7 +240,7 @@ def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkey
 def test_members_and_weights_of_an_ensemble(tmp_path: Path) -> None:
     backbone = {"kind": "ensemble", "members": ["ridge", NETWORK], "weights": [1, 1]}
     parameters = {
-        "model.backbone.members.0.alpha": [1.0, 1e3],
+        "model.backbone.members.0.penalty": [1.0, 1e3],
         "model.backbone.members.1.d_model": [8, 16],
         "model.backbone.members.1.context_length": [16, 24],
         "model.backbone.members.1.learning_rate": {"type": "float", "low": 1e-4, "high": 1e-2, "log": True},

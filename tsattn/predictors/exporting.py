@@ -58,7 +58,7 @@ class RawForecast(nn.Module):
         self.impls: dict[str, str] = {}
         for part in self.predictor.modules():
             if isinstance(part, Ridge):
-                part.fix_length()
+                part.fix()
             elif isinstance(part, Attention):  # without kernels of this package
                 part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
                 self.impls[attention_kind(part)] = part.impl

@@ -1,181 +1,191 @@
-"""Ridge regression in closed form, with a context and a penalty that may be chosen from several.
+"""Ridge regression in closed form: a map for each channel, shrunk towards the one of all channels.
 
-Shape letters: L context length, T prediction length, A penalties.
+Shape letters: B windows, C channels, L context length, T prediction length, F columns of the calendar.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import product
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones import ridge_solution
-from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, regression_rows, ridge_maps
 from tsattn.batch import Batch
-from tsattn.errors import UserError, number_of, one_of, whole_number
+from tsattn.errors import UserError, number_of, positive_number, whole_number
 from tsattn.predictors.base import Predictor, last_context
+from tsattn.predictors.window_products import (
+    Calendar,
+    Equations,
+    Products,
+    Windows,
+    calendar_columns,
+    season_waves,
+)
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-_SELECTORS = ("validation", "leave_block_out")
-_NUM_BLOCKS = 10
+CONTEXTS = (6, 12, 24, 48, 96, 192, 336, 512, 720, 1024)
+"""Context lengths that are tried, up to a quarter of the training rows."""
+PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+"""Penalties of the shared map that are tried, on the scale of the data."""
+POOLINGS = (1e2, 1e3, 1e4)
+"""Penalties of a channel's distance from the shared map that are tried."""
+_QUARTER = 4
+_BEST, _NEAR = 4, 1.05  # contexts whose maps are averaged, and how far their errors may lie above the lowest
+_FEW_WINDOWS, _BLOCKS = 30, 10  # of validation, below which blocks of training windows are left out instead
+_MOST_NUMBERS = 2**24  # C L T of maps of channels; beyond, there is the shared one alone
+_KEPT_NUMBERS = 2**26  # of sums of products that are kept in memory, not computed again
+
+Choice = Mapping[str, Any]
 
 
-def ridge_label(contexts: Iterable[int], alpha: float | Sequence[float], name: str = "ridge") -> str:
-    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha."""
+def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
+    """Return a label that tells ridges apart in tables: ``ridge (context 104)``."""
     lengths = sorted(set(contexts))
     context = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    penalty = "" if alpha == ALPHA else f", alpha {alpha:g}" if isinstance(alpha, int | float) else ", alpha chosen"
-    return f"{name} (context {context}{penalty})"
+    return f"{name} (context {context})"
 
 
 class Ridge(Predictor):
-    """One linear map from context to horizon for all channels, each window centred by its mean; float64.
+    """One linear map from context to horizon a channel, and waves of the calendar; float64.
+
+    It is the mean of up to four maps with the lowest squared errors on validation windows. They differ in context
+    length, in how a window is centred (by its mean or last value), in their waves (of the season, and of the next
+    longer of day, week and year), and in their penalties. With fewer than 30 validation windows, blocks of training
+    windows are left out in turn instead, and the channels share one map; so they do where maps of their own would have
+    more than 16 million numbers. Series share the map of their channel.
 
     It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
-    where one has weight 0; the penalty is held against the mean weight of all targets.
+    where one has weight 0 or is missing.
 
     Args:
-        alpha: penalty on the squared coefficients, on the scale of the data; or several, of which one is chosen.
-        context_length: L, by default the task's; or several, of which one is chosen. It looks at the longest of
-            them, whichever is chosen.
-        select: how one of several is chosen, by mean squared error: ``validation``, on the validation windows; or
-            ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. The chosen one is
-            fitted as if it had been the only one.
+        context_length: L; None tries several up to 1024, a quarter of the training rows at most.
+        penalty: on the squared coefficients of the map that all channels share, on the scale of the data; None tries
+            several.
+        pooling: penalty on the squared distance of a channel's map from the shared one; None tries several, and the
+            shared map for all channels.
     """
 
-    weight: Tensor
+    weight: Tensor  # (C or 1, L, T), of windows less their last values
+    waves: Tensor  # (C or 1, F, T)
+    periods: Tensor  # of the season and the next, see `Calendar`
 
     def __init__(
-        self,
-        *,
-        alpha: float | Sequence[float] = ALPHA,
-        context_length: int | Sequence[int] | None = None,
-        select: str = _SELECTORS[0],
+        self, *, context_length: int | None = None, penalty: float | None = None, pooling: float | None = None
     ) -> None:
-        super().__init__(alpha=_plain(alpha), context_length=_plain(context_length), select=select)
-        self.alphas = _several("alpha", alpha)
-        for value in (value for value in self.alphas if not 0 < value < math.inf):
-            raise UserError(f"alpha must be a number above 0, not {value}")
-        own = [] if context_length is None else _several("context_length", context_length)
-        self._own_lengths = [whole_number("context_length", length) for length in own]
-        if select not in _SELECTORS:
-            raise UserError(f"select must be one of {one_of(_SELECTORS)}, not {select!r}")
-        if select != _SELECTORS[0] and not self.chooses:
-            raise UserError(f"select: {select} needs a list to choose from: several of alpha or of context_length")
-        self.select = select
-        self._fixed_length: int | None = None
+        super().__init__(context_length=context_length, penalty=penalty, pooling=pooling)
+        self._own_length = None if context_length is None else whole_number("context_length", context_length)
+        self._penalties = PENALTIES if penalty is None else (positive_number("penalty", penalty),)
+        self._poolings = POOLINGS if pooling is None else (positive_number("pooling", pooling),)
+        self._reads_time: bool | None = None
 
     @override
     def check_weights(self, data: ForecastDataModule) -> None:
         pass
 
-    @property
-    def chooses(self) -> bool:
-        """Whether there are several penalties or contexts."""
-        return len(self.alphas) > 1 or len(self._own_lengths) > 1
+    @override
+    def with_context(self, context_length: int) -> Predictor:
+        return type(self)(**{**self.arguments, "context_length": context_length})
 
     @property
     @override
     def context_length(self) -> int:
-        return max(self._own_lengths, default=0) or super().context_length
-
-    @property
-    def fitted_length(self) -> int:
-        """L of the map: the context that was chosen, the longest before."""
-        chosen = self._fixed_length or (self.chooses and int(self.get_buffer("chosen_context")))
-        return chosen or self.context_length
-
-    def fix_length(self) -> None:
-        """Keep the context that was chosen as a number, which a graph needs: no fit changes it any more."""
-        self._fixed_length = self.fitted_length
+        return self.weight.shape[1]
 
     @property
     @override
     def num_parameters(self) -> int:
-        is_open = self.chooses and self.get_buffer("chosen_context").is_meta
-        return (self.context_length if is_open else self.fitted_length) * self.task.prediction_length
+        return self.weight.numel() + self.waves.numel()
 
     @property
     @override
     def label(self) -> str:
-        alpha = float(self.get_buffer("chosen_alpha")) if self.chooses else self.alphas[0]
-        return ridge_label([self.fitted_length], alpha)
+        return ridge_label([self.context_length])
 
     @property
     @override
     def summary(self) -> str:
-        if not self.chooses:
-            return f"{self.label}: {self.num_parameters:,} parameters, in closed form"
-        contexts = one_of(map(str, self._lengths))
-        alphas = one_of(f"{alpha:g}" for alpha in self.alphas)
-        return f"ridge (context {contexts}; alpha {alphas}), chosen by {self.select}, in closed form"
+        context = self._own_length or "chosen"
+        return f"ridge (context {context}), in closed form"
+
+    @property
+    def reads_time(self) -> bool:
+        """Whether its forecasts depend on time stamps."""
+        return bool(self.waves[:, 1:].any()) if self._reads_time is None else self._reads_time
+
+    def fix(self) -> None:
+        """Keep whether it reads time stamps, which a graph needs: no fit changes it any more."""
+        self._reads_time = self.reads_time
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
         # not a number before it is fitted: a forecast of it cannot be taken for one
-        unknown = torch.full((self.context_length, task.prediction_length), math.nan, dtype=torch.float64)
-        self.register_buffer("weight", unknown.to("meta") if empty else unknown)
-        self._note(self.context_length, self.alphas[0])
+        self._waves_of_season = season_waves(task.season_length)
+        C, T, device = task.num_channels, task.prediction_length, torch.device("meta" if empty else "cpu")
+        sizes = {"weight": self._own_length or task.context_length, "waves": len(Calendar(self._waves_of_season))}
+        for name, size in sizes.items():
+            unknown = torch.full((C, size, T), math.nan, dtype=torch.float64, device=device)
+            self.register_buffer(name, unknown)
+        self.register_buffer("periods", torch.zeros(2, dtype=torch.int64, device=device))
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        """Solve for ``every`` k-th training window, with the ``chosen`` context and penalty of the ``candidates``."""
-        if not self.chooses:
-            return {"every": self._solve(data, self.context_length, self.alphas[0])}
+        """Solve for all training windows, the ``chosen`` maps with their validation errors."""
         member = "" if training is None else training.member
-
-        def say(line: str) -> None:
-            if training is not None:
-                training.say(f"{member}: {line}" if member else line)
-
-        facts: dict[str, Any] = {"member": member} if member else {}
         chosen = None if training is None else training.choices.get(member)
+        facts: dict[str, Any] = {"member": member} if member else {}
+        calendar = Calendar.of(data)
         if chosen is None:
-            errors = validation_errors if self.select == _SELECTORS[0] else leave_block_out_errors
-            candidates = errors(data, self._lengths, self.alphas, say)
-            best = least(candidates)
-            chosen = {"context_length": best["context_length"], "alpha": best["alpha"]}
-            facts |= {"chosen": chosen, "candidates": candidates}
-        return {"every": self._solve(data, chosen["context_length"], chosen["alpha"]), **facts}
-
-    def _solve(self, data: ForecastDataModule, L: int, alpha: float) -> int:
-        """Take the map of a context and penalty; return k where each k-th window was taken."""
-        every = data.thinning("train", L)
-        weight = ridge_solution.solve_ridge(data.eval_dataloader("train", L, every), alpha)
+            lengths = [self._own_length] if self._own_length else possible_contexts(data, CONTEXTS)
+            maps, train = choose(data, calendar, lengths, self._penalties, self._poolings)
+            facts["chosen"] = {"maps": maps}
+            if training is not None:
+                label = ridge_label(one["context_length"] for one in maps)
+                line = f"{label}: mean of {number_of(len(maps), 'map')}, MSE {maps[0]['mse_scaled']:.4g} at best"
+                training.say(f"{member}: {line}" if member else line)
+        else:
+            maps = [*chosen["maps"]]
+            train = _Sums(data, "train", {one["context_length"] for one in maps}, calendar)
+        weight, waves = solve(train, maps)
         device = torch.device("cpu") if self.weight.is_meta else self.weight.device
-        # steps before the context that was chosen have no weight
-        whole = weight.new_zeros(self.context_length, weight.shape[1])
-        whole[self.context_length - L :] = weight
-        self.weight = whole.to(device)
-        self._note(L, alpha)
-        return every
-
-    def _note(self, L: int, alpha: float) -> None:
-        if self.chooses:
-            self.register_buffer("chosen_context", torch.tensor(L, device=self.weight.device))
-            chosen = torch.tensor(alpha, dtype=torch.float64, device=self.weight.device)
-            self.register_buffer("chosen_alpha", chosen)
-
-    @property
-    def _lengths(self) -> list[int]:
-        return self._own_lengths or [self.context_length]
+        self.weight, self.waves = weight.to(device), waves.to(device)
+        self.periods = torch.tensor(calendar.periods, device=device)
+        return facts
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        window = last_context(batch, self.context_length)  # which has so many steps
-        L = self.fitted_length
-        return apply_ridge(self.weight[self.context_length - L :], last_context(window, L))
+        past = last_context(batch, self.context_length).past.double()
+        level = past[:, -1:]
+        if batch.past_observed is not None:
+            # what lies before all that is known of a window says nothing
+            seen = last_context(batch, self.context_length).past_observed
+            assert seen is not None
+            counted = seen.long().cumsum(1)
+            past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
+        forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
+        if not self.reads_time:
+            return forecast + self.waves[:, 0].T
+        if batch.time is None:
+            raise UserError("the ridge has waves of the calendar, and needs time stamps")
+        columns = calendar_columns(batch.time[:, batch.past.shape[1]], self.periods, self._waves_of_season)
+        return forecast + torch.einsum("bf,cft->btc", columns, self.waves)
+
+    @override
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any) -> None:
+        for name in ("weight", "waves"):  # of the sizes that a fit chose
+            if (given := state_dict.get(prefix + name)) is not None and given.dim() == 3:
+                setattr(self, name, self.get_buffer(name).new_empty(given.shape))
+        super()._load_from_state_dict(state_dict, prefix, *others)  # type: ignore[no-untyped-call]
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:
@@ -184,117 +194,164 @@ class Ridge(Predictor):
         return self
 
 
-def _several(name: str, given: Any) -> list[Any]:
-    plain = _plain(given)
-    values = plain if isinstance(plain, list) else [plain]
-    if not values:
-        raise UserError(f"{name} must be a number or a list of numbers to choose from, not {given!r}")
-    repeated = next((value for place, value in enumerate(values) if value in values[:place]), None)
-    if repeated is not None:
-        raise UserError(f"{name} lists {repeated} twice")
-    return values
+def possible_contexts(data: ForecastDataModule, lengths: Iterable[int]) -> list[int]:
+    """Return those for which there are training rows, and rows before each part; the longest possible if none is."""
+    T = data.prediction_length
+    ends = sorted(split.train_end for split in data.splits)
+    starts = [max(split.bounds(part)[0] for split in data.splits) for part in data.parts if part != "train"]
+    most = max(1, min([(ends[len(ends) // 2] - T) // _QUARTER, ends[-1] - T, *starts]))
+    return [length for length in lengths if length <= most] or [most]
 
 
-def _plain(given: Any) -> Any:
-    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
+class _Sums:
+    """Sums of products of a part by channel and context length; kept while they fit into memory."""
+
+    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int], calendar: Calendar) -> None:
+        self.lengths = sorted(lengths, reverse=True)
+        longer = [None, *self.lengths[:-1]]
+        self.windows = [Windows.of(data, part, *pair) for pair in zip(self.lengths, longer, strict=True)]
+        self.channels, self.calendar, self.T = data.contents[1].num_channels, calendar, data.prediction_length
+        sizes = [length + self.T + len(calendar) for length in (self.lengths if part == "train" else self.lengths[:1])]
+        self._keeps = 2 * self.channels * sum(size**2 for size in sizes) <= _KEPT_NUMBERS
+        self._kept: dict[int, dict[int, Products]] = {}
+
+    def of(self, channel: int) -> dict[int, Products]:
+        """Products of a channel by context length, each of all windows of that length."""
+        if channel in self._kept:
+            return self._kept[channel]
+        found: dict[int, Products] = {}
+        longer = 0
+        for length, windows in zip(self.lengths, self.windows, strict=True):
+            parts = [found[longer].shortened(longer - length)] if longer else []
+            if not parts or len(windows):
+                parts.append(windows.products(channel, self.calendar))
+            found[length], longer = reduce(add, parts), length
+        if self._keeps:
+            self._kept[channel] = found
+        return found
+
+    def __iter__(self) -> Iterator[dict[int, Products]]:
+        return map(self.of, range(self.channels))
+
+    def whole(self) -> dict[int, Products]:
+        """Products of all channels."""
+        return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
 
-def least(candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the candidate (``context_length``, ``alpha``, ``mse_scaled``) of the least error, the first of several."""
-    return min(candidates, key=itemgetter("mse_scaled"))
+def _centred(products: Mapping[int, Products], choice: Choice, calendar: Calendar, T: int) -> Equations:
+    length = choice["context_length"]
+    return products[length].centred((length, T), calendar.levels[choice["waves"]], choice["centre"] == "mean")
 
 
-def validation_errors(
-    data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Fit each context and penalty to its training windows, and measure it on all validation windows."""
-    if "val" not in data.parts:
-        raise UserError(
-            "a ridge of several alphas or contexts is chosen by validation windows, and the data has none; give one of "
-            "each, or select: leave_block_out"
-        )
-    found: list[dict[str, Any]] = []
-    for context in contexts:
-        equations = normal_equations(data.eval_dataloader("train", context, data.thinning("train", context)))
-        # side by side, as one map of A T outputs
-        flat = ridge_maps(*equations, alphas).permute(1, 0, 2).flatten(1)
-        squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0.0
-        for batch in data.eval_dataloader("val", context):
-            forecast = apply_ridge(flat, batch).unflatten(1, (len(alphas), -1))  # type: ignore[no-untyped-call]
-            error, observed = (forecast - batch.known_target.double()[:, None]).square(), batch.target_observed
-            count += batch.known_target.numel() if observed is None else float(observed.sum())
-            squared += (error if observed is None else error.masked_fill(~observed[:, None], 0.0)).sum((0, 2, 3))
-        found += _candidates(context, alphas, squared / count, "validation MSE", say)
-    return found
+Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # what is fitted, and what it is measured on
 
 
-def leave_block_out_errors(
-    data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Measure each context and penalty on blocks of training windows that are left out in turn.
+def choose(
+    data: ForecastDataModule,
+    calendar: Calendar,
+    lengths: Sequence[int],
+    penalties: Iterable[float],
+    poolings: Iterable[float],
+) -> tuple[list[dict[str, Any]], _Sums]:
+    """Return the maps whose mean is taken, best first, and the sums of the training windows."""
+    train, held = _Sums(data, "train", lengths, calendar), None
+    if "val" in data.parts:
+        held = _Sums(data, "val", lengths, calendar)
+        held = held if len(held.windows[0]) >= _FEW_WINDOWS else None
+    pairs: Pairs = _blocks(train) if held is None else [(train.whole(), held.whole())]
+    best: dict[int, dict[str, Any]] = {}
+    for one in sorted(_of_shared(pairs, calendar, lengths, penalties, train.T), key=itemgetter("mse_scaled")):
+        best.setdefault(one["context_length"], one)
+    found = [*best.values()][:_BEST]
+    fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
+    if held is not None and train.channels > 1 and fits:
+        alone = _of_channels(train, held, pairs[0][0], found, poolings)
+        found = [min(ways, key=itemgetter("mse_scaled")) for ways in zip(found, *alone, strict=True)]
+        found.sort(key=itemgetter("mse_scaled"))
+    return [one for one in found if one["mse_scaled"] <= _NEAR * found[0]["mse_scaled"]], train
 
-    The windows, in the order of series and time, are cut into ten blocks. Each is forecast by the map of all others but
-    itself and its two neighbours, whose nearest windows share rows with its own. All contexts are compared on the
-    windows that the longest leaves, in one pass. Source: Racine, *Consistent cross-validatory model-selection for
-    dependent data: hv-block cross-validation* (Journal of Econometrics, 2000).
+
+def shared_errors(data: ForecastDataModule, lengths: Sequence[int], penalties: Iterable[float]) -> list[dict[str, Any]]:
+    """Return the shared map of each length and centre with the least squared error on validation windows."""
+    calendar = Calendar.of(data)
+    train, held = (_Sums(data, part, lengths, calendar) for part in ("train", "val"))
+    return _of_shared([(train.whole(), held.whole())], calendar, lengths, penalties, train.T)
+
+
+def _blocks(train: _Sums) -> Pairs:
+    """Each block of the windows that the longest context leaves, beside those that share no rows with it.
+
+    Source: Racine, *Consistent cross-validatory model-selection for dependent data: hv-block cross-validation* (Journal
+    of Econometrics, 2000).
     """
-    longest = max(contexts)
-    every = data.thinning("train", longest)
-    windows = -(-len(data.windows("train", longest)) // every)
-    if windows < _NUM_BLOCKS:
-        raise UserError(f"leave_block_out needs {_NUM_BLOCKS} training windows or more, and there are {windows}")
-    say(f"ridge: {windows} training windows in {_NUM_BLOCKS} blocks, for {number_of(len(contexts), 'context')}")
-    blocks = {context: [_Block(context, data.prediction_length) for _ in range(_NUM_BLOCKS)] for context in contexts}
-    bounds = [-(-windows * number // _NUM_BLOCKS) for number in range(_NUM_BLOCKS + 1)]
-    first = 0
-    for batch in data.eval_dataloader("train", longest, every):
-        for place, (start, end) in enumerate(pairwise(bounds)):
-            part = batch.rows(max(0, start - first), max(0, end - first))
-            if len(part):
-                for context in contexts:
-                    blocks[context][place].add(last_context(part, context))
-        first += len(batch)
-    found: list[dict[str, Any]] = []
-    for context in contexts:
-        squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0
-        for place, block in enumerate(blocks[context]):
-            rest = [one for other, one in enumerate(blocks[context]) if abs(other - place) > 1 and one.count]
-            if block.count and rest:
-                gram, moment = (torch.stack([getattr(r, n) for r in rest]).sum(0) for n in ("gram", "moment"))
-                squared += block.squared_errors(ridge_maps(gram, moment, alphas))
-                count += block.count
-        if not count:
-            raise UserError("leave_block_out needs training windows with known targets in more than one block of them")
-        found += _candidates(context, alphas, squared / count, "MSE of blocks left out", say)
-    return found
+    longest = train.lengths[0]
+    blocks: list[dict[int, Products]] = []
+    for windows in train.windows[0].blocks(_BLOCKS):
+        whole = reduce(add, (windows.products(channel, train.calendar) for channel in range(train.channels)))
+        blocks.append({length: whole.shortened(longest - length) for length in train.lengths})
+    pairs: Pairs = []
+    for place, held in enumerate(blocks):
+        rest = [one for other, one in enumerate(blocks) if abs(other - place) > 1]
+        pairs.append(({length: reduce(add, (one[length] for one in rest)) for length in held}, held))
+    return pairs
 
 
-class _Block:
-    """Normal equations of a block of windows, from which the squared error of any map follows."""
-
-    def __init__(self, context_length: int, prediction_length: int) -> None:
-        self.gram = torch.zeros(context_length, context_length, dtype=torch.float64)
-        self.moment = torch.zeros(context_length, prediction_length, dtype=torch.float64)
-        self.targets = torch.zeros((), dtype=torch.float64)
-        self.count = 0
-
-    def add(self, batch: Batch) -> None:
-        x, y = regression_rows(batch)
-        self.gram += x.T @ x
-        self.moment += x.T @ y
-        self.targets += y.square().sum()
-        self.count += y.numel()
-
-    def squared_errors(self, maps: Tensor) -> Tensor:
-        """Return `(A,)` of the maps `(A, L, T)`: `|Y|^2 - 2 <W, X' Y> + <W, X' X W>`."""
-        return self.targets + ((self.gram @ maps - 2 * self.moment) * maps).sum((1, 2))
-
-
-def _candidates(
-    context: int, alphas: Sequence[float], errors: Tensor, what: str, say: Callable[[str], None]
+def _of_shared(
+    pairs: Pairs, calendar: Calendar, lengths: Iterable[int], penalties: Iterable[float], T: int
 ) -> list[dict[str, Any]]:
-    pairs = zip(alphas, errors.tolist(), strict=True)
-    found = [{"context_length": context, "alpha": alpha, "mse_scaled": mse} for alpha, mse in pairs]
-    best = least(found)
-    say(f"ridge (context {context}): {what} {best['mse_scaled']:.4g}, with alpha {best['alpha']:g}")
+    def measure(choice: dict[str, Any], penalties: Iterable[float]) -> dict[str, Any]:
+        errors, count = dict.fromkeys(penalties, 0.0), 0
+        for fit, test in pairs:
+            equations, other = (_centred(products, choice, calendar, T) for products in (fit, test))
+            count += other.count
+            for penalty in errors:
+                errors[penalty] += other.squared_error(equations.solve(penalty))
+        penalty = min(errors, key=errors.__getitem__)
+        return {**choice, "penalty": penalty, "pooling": None, "mse_scaled": errors[penalty] / max(1, count)}
+
+    found = []
+    most = len(calendar.levels) - 1
+    for length, centre in product(lengths, ("last", "mean")):
+        choice = {"context_length": length, "centre": centre}
+        best = measure({**choice, "waves": most}, penalties)
+        fewer = [measure({**choice, "waves": waves}, [best["penalty"]]) for waves in range(most)]
+        found.append(min([*fewer, best], key=itemgetter("mse_scaled")))
     return found
+
+
+def _of_channels(
+    train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]], poolings: Iterable[float]
+) -> list[list[dict[str, Any]]]:
+    """The choices with each pooling."""
+    calendar, T = train.calendar, train.T
+    shared = [_centred(whole, one, calendar, T).solve(one["penalty"]) for one in choices]
+    found = [[{**one, "pooling": pooling, "mse_scaled": 0.0} for one in choices] for pooling in poolings]
+    count = 0
+    for products, others in zip(train, held, strict=True):
+        count += others[held.lengths[0]].windows * T
+        for place, towards in enumerate(shared):
+            equations, other = (_centred(one, choices[place], calendar, T) for one in (products, others))
+            for ways in found:
+                ways[place]["mse_scaled"] += other.squared_error(equations.solve(ways[place]["pooling"], towards))
+    return [[{**one, "mse_scaled": one["mse_scaled"] / max(1, count)} for one in ways] for ways in found]
+
+
+def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
+    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and that of the calendar."""
+    calendar, T = train.calendar, train.T
+    whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
+    shared = [_centred(whole, choice, calendar, T).solve(choice["penalty"]) for choice in choices]
+    alone = all(choice["pooling"] is None for choice in choices)
+    weight = torch.zeros(1 if alone else train.channels, longest, T, dtype=torch.float64)
+    waves = torch.zeros(len(weight), len(calendar), T, dtype=torch.float64)
+    for channel, products in enumerate([whole] if alone else train):
+        for choice, towards in zip(choices, shared, strict=True):
+            own, length = towards, choice["context_length"]
+            if choice["pooling"] is not None:
+                own = _centred(products, choice, calendar, T).solve(choice["pooling"], towards)
+            steps, of_waves = own[:length], own[length:]
+            if choice["centre"] == "mean":  # the same as a map of windows less their last values
+                steps = steps + (1 - steps.sum(0)) / length
+            weight[channel, longest - length :] += steps / len(choices)
+            waves[channel, : len(of_waves)] += of_waves / len(choices)
+    return weight, waves
