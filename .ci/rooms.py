@@ -15,7 +15,8 @@ CEILINGS = {
     ("evaluation",): 950,
     ("training",): 1700,
     ("predictors",): 2426,
-    ("chronos",): 3300,
+    ("chronos",): 2550,
+    ("pretrained",): 800,
     ("experiments",): 1600,
     ("forecaster",): 2300,
     ("tuning",): 900,
@@ -27,7 +28,7 @@ CEILINGS = {
 """Lines of Python, templates and texts, of rooms that share a ceiling; "" are the files at the top."""
 DONE = (
     *("leaderboard", "structured", "ops", "attention", "layers", "backbones", "evaluation", "training"),
-    *("predictors", "chronos", "forecaster", "tuning", "figures", "diagnosis", "peers", ""),
+    *("predictors", "chronos", "pretrained", "forecaster", "tuning", "figures", "diagnosis", "peers", ""),
 )
 """Rooms that keep to their ceilings from now on."""
 TEXTS = ("*.py", "*.jinja", "*.txt")

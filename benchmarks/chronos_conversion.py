@@ -1,8 +1,8 @@
 """The cost in accuracy of converting the attention of a pretrained Chronos model, before and after fine-tuning.
 
-    python benchmarks/chronos_conversion.py --weights ONE.safetensors TWO.safetensors THREE.safetensors
+    python benchmarks/chronos_conversion.py --weights ONE TWO THREE
 
-The weights are of one model, pretrained with several seeds; folders of Chronos models are taken, too. Two parts:
+The weights are folders of Chronos models: of one model, pretrained with several seeds, or of several. Two parts:
 `converted` (errors of attention outputs on test parts, of MLR by `copy` and `rotate`, SWA and BTT), and `fine_tuned`
 (MLR and SWA calibrated and trained for 200 steps, compared with the original trained in the same way).
 
@@ -30,14 +30,12 @@ import numpy as np
 import pandas as pd
 import torch
 from measuring import RESULTS, about, new_parser, packages_of, parse, table, title_of, write_record
-from pretraining_data import synthetic_series
 from torch import Tensor
 
+from benchmarks.pretraining.corpus import draw
 from tsattn import PublicDataModule, run
 from tsattn.chronos import AdaptedChronos, adapt
 from tsattn.chronos.adapted import open_weights
-from tsattn.chronos.bolt.bolt_file import read_model
-from tsattn.chronos.opening import NamedWeights
 from tsattn.chronos.swapped_attention import Surroundings
 from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION
@@ -115,7 +113,7 @@ def converted(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> d
     data.prepare_data()
     data.setup("fit")
     if arm == "rotate":
-        known = [*torch.from_numpy(synthetic_series(*sizes.generated, seed=1)).float()]
+        known = [*torch.from_numpy(draw(np.random.default_rng(1), *sizes.generated)[0]).float()]
     elif arm == "rotate_training":
         known = series_of(data, "train", length, sizes.learned_from)
     adapted = adapt(plain.pipeline, given["attention"], "encoder", given["convert"], data=known)
@@ -166,11 +164,10 @@ def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[
 
 
 def digest(weights: str) -> str:
-    """Return the hash of weights: of a file its own, of a folder those of its safetensors."""
-    path = Path(weights)
-    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    """Return the hashes of the safetensors in the folder of a model."""
+    files = sorted(Path(weights).glob("*.safetensors"))
     if not files:
-        raise UserError(f"there are no weights in {weights}: valid is a .safetensors file, or the folder of a model")
+        raise UserError(f"there are no weights in {weights}: give the folder of a Chronos model in safetensors")
     return " ".join(map(sha256, files))
 
 
@@ -257,15 +254,14 @@ def _each(values: Mapping[Any, float]) -> str:
 
 
 def page(record: dict[str, Any]) -> str:
-    sizes, seen = record["sizes"], {name: f"{name} (seen)" for name in record["seen"]}
+    sizes = record["sizes"]
     lines = title_of(record, "Converting the attention of a pretrained Chronos model")
     lines += [f"By `{record['command']}`, on {record['machine']['cpu']}; {packages_of(record)}.", ""]
     lines += [f"Horizon {sizes['horizon']}, all windows of the test parts.", ""]
     rows: list[Sequence[object]] = [
-        (number, one["name"], f"`{one['sha256'][:12]}`", ", ".join(one["trained_on"]) or DASH)
-        for number, one in record["weights"].items()
+        (number, one["name"], f"`{one['sha256'][:12]}`") for number, one in record["weights"].items()
     ]
-    lines += table(("seed", "weights", "sha256", "saw the training parts of"), rows)
+    lines += table(("number", "weights", "sha256"), rows)
     if errors := record["output_errors"]:
         lines += ["## Outputs of the attentions", "", "Relative error of what each converted attention makes of the"]
         lines[-1] += " original's own inputs, over contexts of the test parts, mean of data sets (and of layers)."
@@ -279,12 +275,12 @@ def page(record: dict[str, Any]) -> str:
         for row in found:
             interval = DASH if row.get("low") is None else f"{row['low']:.4f} to {row['high']:.4f}"
             scores = (f"{row[name]:.4f}" if name in row else DASH for name in ("mase", "wql", "ratio"))
-            names = seen.get(row["data"], row["data"]), FINE_TUNED[row["arm"]], row["seeds"]
+            names = row["data"], FINE_TUNED[row["arm"]], row["seeds"]
             rows.append((*names, *scores, interval, _each(row.get("by_seed", {}))))
         text = (
             f"Swapped attentions are calibrated in {sizes['calibrate']} steps; then all are trained in the same way, "
             f"in {sizes['fine_tuning']} steps. The ratio is that of MASE to the original's, with its interval of 95 % "
-            "over blocks of time and pairs of seeds. *Seen*: the model has seen the training part."
+            "over blocks of time and pairs of seeds."
         )
         head = ("data", "arm", "seeds", "MASE", "WQL", "ratio", "interval", "by seed")
         lines += ["## After calibration and fine-tuning", "", text, "", *table(head, rows)]
@@ -295,7 +291,7 @@ def page(record: dict[str, Any]) -> str:
 
 def main() -> int:
     parser = new_parser(__doc__, RESULTS / "chronos", toy="toy sizes")
-    parser.add_argument("--weights", nargs="+", required=True, metavar="FILE", help="one of each seed of pretraining")
+    parser.add_argument("--weights", nargs="+", required=True, metavar="FOLDER", help="of Chronos models")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="to run; all are reported")
     parser.add_argument("--data", nargs="+", help="public data sets, by default " + ", ".join(Sizes.data))
     parser.add_argument("--runs", type=Path, help="folder of records, by default runs/chronos_conversion")
@@ -304,8 +300,7 @@ def main() -> int:
     sizes, weights = replace(sizes, data=tuple(options.data or sizes.data)), options.weights
     folder = options.runs or (options.output / "runs" if toy else Path("runs") / "chronos_conversion")
     try:
-        hashes, files = [digest(one) for one in weights], [NamedWeights.of(one).file for one in weights]
-        seen = [() if file is None else read_model(file).trained_on for file in files]
+        hashes = [digest(one) for one in weights]
         kept, plan = Kept(folder, hashes, sizes), planned(weights, sizes, options.parts)
         for number, (key, make) in enumerate(plan.items(), 1):
             if kept.get(key) is None:
@@ -316,16 +311,15 @@ def main() -> int:
     except UserError as error:
         parser.error(str(error))
     records = {key: found for key in planned(weights, sizes, PARTS) if (found := kept.get(key)) is not None}
-    data, seeds = sizes.data, range(1, len(weights) + 1)
+    data = sizes.data
     record = {
         **about("lightning", "transformers", "chronos-forecasting", "numpy"),
         "dry_run": toy,
         "weights": {
-            number: {"name": Path(one).name, "sha256": code, "trained_on": list(names)}
-            for number, one, code, names in zip(seeds, weights, hashes, seen, strict=True)
+            number: {"name": Path(one).name, "sha256": code}
+            for number, (one, code) in enumerate(zip(weights, hashes, strict=True), 1)
         },
         "sizes": asdict(sizes),
-        "seen": sorted({*data} & {name for names in seen for name in names}),
         "output_errors": output_errors(records, data),
         "fine_tuned": fine_tuned_rows(records, data, sizes.horizon),
     }

@@ -27,7 +27,7 @@ from tsattn.chronos.families import FAMILIES
 from tsattn.ops.native.library import why_no_kernels
 
 ORIGINAL, STANDARD, NATIVE, MLR = "original", "standard, sdpa", "standard, native", "mlr, native"
-SHAPES = {  # of a Chronos-T5 as chronos-tiny is wide, and of chronos-t5-small
+SHAPES = {  # of a small Chronos-T5, and of chronos-t5-small
     "tiny": {"d_model": 128, "d_kv": 16, "num_heads": 8, "d_ff": 256, "num_layers": 4},
     "small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
 }

@@ -46,6 +46,15 @@ def shortest(content: dict[str, Any]) -> dict[str, Any]:
     content["trainer"].pop("accelerator", None)
     content["data"]["class_path"] = content["data"]["class_path"].rpartition(".")[2]
     meant = Experiment.of(content).to_dict()
+    files, least = content["data"]["init_args"], copy.deepcopy(content)
+    least["data"]["init_args"] = {name: files[name] for name in files if name in KEPT}
+    least = Experiment.of({**least, "model": {"backbone": content["model"]["backbone"]}, "trainer": {}}).to_dict()
+    for part, default in (
+        (files, least["data"]["init_args"]),
+        *((content[name], least[name]) for name in ("model", "trainer")),
+    ):  # most are dropped at once, as each test below parses all of it
+        for name in [name for name in part if name not in KEPT and part[name] == default.get(name, meant)]:
+            del part[name]
     for path in [*paths(content)]:
         part = without = copy.deepcopy(content)
         for name in path[:-1]:
@@ -53,6 +62,7 @@ def shortest(content: dict[str, Any]) -> dict[str, Any]:
         del part[path[-1]]
         if path[-1] not in KEPT and same(without, meant):
             content = without
+    assert same(content, meant)
     return content
 
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 FORECAST = """
 from tsattn import CO2DataModule, Forecaster
 frame = CO2DataModule().load_frame()
-forecast = Forecaster("chronos-tiny", prediction_length=24).predict(frame)
+forecast = Forecaster("tiny", prediction_length=24).predict(frame)
 assert len(forecast) == 24 and forecast["predictions"].notna().all()
 """
 TRAINED = """

@@ -54,6 +54,7 @@ def _slow_files_first(items: list[pytest.Item]) -> list[pytest.Item]:
     for item in items:
         files.setdefault(item.path, []).append(item)
     slow = [path for path in files if any(item.get_closest_marker("slow") for item in files[path])]
+    slow.sort(key=lambda path: path.name != "test_processes.py")  # it stops a server of forks that is there before
     others = [path for path in files if path not in slow]
     return [
         item for part in (slow[::2], others[::2], slow[1::2], others[1::2]) for path in part for item in files[path]

@@ -17,12 +17,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
 
 from benchmarks.paper import wall_clock
+from tests.chronos.tiny_models import tiny_pipeline
 from tests.peers.there import needs_peers
-from tests.pretrained.small_models import save_small, small_model
-from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.cli import main
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
@@ -233,51 +231,10 @@ def test_the_benchmark_of_peers_asks_for_their_environment(
 
 @pytest.mark.slow
 @pytest.mark.real_data
-def test_a_pretrained_model_is_chosen_and_scored(tmp_path: Path, run: Run, capsys: Capture) -> None:
-    sizes = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
-    drawn = {**sizes, "synthetic": 6, "seasonal": 6, "mixed": 4, "public": ["exchange_rate"]}
-    backbone = {"kind": "chronos_bolt", "patch_len": 8, "d_model": 16, "d_ff": 16}
-    content = {
-        "data": {"class_path": "pretraining_data.PretrainingDataModule", "init_args": drawn},
-        "model": {"backbone": backbone, "quantiles": [0.1, 0.5, 0.9]},
-        "trainer": {"max_steps": 2, "accelerator": "cpu"},
-    }
-    config, file = tmp_path / "small.yaml", tmp_path / "small.safetensors"
-    config.write_text(yaml.safe_dump(content))
-    for seed in ("1", "2"):
-        words = ["fit", "--config", str(config), "--seed_everything", seed, "--run", str(tmp_path / seed)]
-        assert main(words) == 0
-    errors = {seed: json.loads((tmp_path / seed / "metrics.json").read_text())["validation_error"] for seed in "12"}
-    best = min(errors, key=lambda seed: errors[seed])
-    capsys.readouterr()
-    assert run("chronos_tiny", "export", tmp_path / "1", tmp_path / "2", "--output", file, "--half") == 0
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.endswith("*"))
-    assert line.startswith(f"{tmp_path / best}: ")
-    model = read_model(file)
-    assert model.trained_on == ("exchange_rate",)
-    assert (model.context_length, model.prediction_length, model.quantiles) == (32, 8, (0.1, 0.5, 0.9))
-
-    def scored(data: str, code: int, *more: str) -> Any:
-        words = ["--weights", file, *more, "--horizon", 12, "--out", tmp_path, "--data", data]
-        assert run("chronos_tiny", "score", *words) == code
-        return json.loads((tmp_path / "chronos_tiny.json").read_text())
-
-    record = scored("exchange_rate", 0)  # no set that it has not seen
-    assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small"]
-    assert record["beats_naive"] is None
-    assert "nothing here is zero-shot" in (tmp_path / "chronos_tiny.md").read_text()
-    assert all(row["seen"] and row["mase"] > 0 and row["wql"] > 0 for row in record["rows"])
-    record = scored("national_illness", 1, "chronos-tiny")  # two steps of training beat nothing
-    assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small", "chronos-tiny"]
-    assert record["beats_naive"] is False
-    assert [*record["weights"]] == ["small", "chronos-tiny"]
-    assert [row["seen"] for row in record["rows"]] == [False, False, True]
-
-
-@pytest.mark.slow
-@pytest.mark.real_data
 def test_conversions_are_compared(tmp_path: Path, run: Run, capsys: Capture) -> None:
-    weights = [save_small(tmp_path / f"{seed}.safetensors", small_model(), seed=seed) for seed in (1, 2)]
+    weights = [tmp_path / f"bolt-{seed}" for seed in (1, 2)]
+    for seed, folder in enumerate(weights):
+        tiny_pipeline("bolt", seed=seed).inner_model.save_pretrained(folder)
     words = ["chronos_conversion", "--dry-run", "--output", tmp_path, "--weights", *weights]
     assert run(*words) == 0
     assert len(capsys.readouterr().out.split(" s\n")) == 19, "a line for each run"

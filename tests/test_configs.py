@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from tests.pretrained.small_models import small_weights
+from tests.chronos.tiny_models import weights_of
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.cli import main
@@ -25,9 +25,10 @@ WINDOWS = {
     "ETTm2": 11425,
     "exchange_rate": 1422,
     "national_illness": 170,
-    "vic_electricity": 20948,
-    "weather": 10444,
+    "vic_electricity_until_2012-07-01": 3408,
+    "weather_until_2020-04-01": 2525,
 }
+UNTIL = {"vic_electricity_series": "2012-07-01", "weather": "2020-04-01"}  # of the largest tables
 TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
 
 
@@ -47,7 +48,9 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
     few: list[str] = []
     if "chronos_mlr" in config.name:  # small weights of random numbers in the place of its own, and their horizon
-        size, few = [f"weights={small_weights()}", "calibrate=2"], ["--data.prediction_length=6"]
+        size, few = [f"weights={weights_of('bolt')}", "calibrate=2"], ["--data.prediction_length=6"]
+    if config.stem in UNTIL:
+        few = [f"--data.until={UNTIL[config.stem]}"]
     assert main([*words, *limits, *few, *(f"--model.backbone.{option}" for option in size)]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     windows = 2875 if "chronos_mlr" in config.name else WINDOWS[metrics["data"]]

@@ -40,14 +40,11 @@ NOTE = re.compile(r"the frame: .*|\d+ of \d+ series .*")
 # what takes long, and what shows outputs of the same kinds sooner
 HURRIED = {
     "attention_tour": {'"max_steps": 400': '"max_steps": 2'},
-    "chronos": {
-        "steps=100)": "steps=2)",
-        '"calibrate": 100': '"calibrate": 2',
+    "tiny": {
         '"max_steps": 200': '"max_steps": 2',
         'SPLIT = {"val_rows": 2_880, "test_rows": 2_880,': 'SPLIT = {"val_rows": 600, "test_rows": 100,',
         '"val_windows": 256': '"val_windows": 16',
         "frame.iloc[-2_880 - 512 :]": "frame.iloc[-600:]",
-        "frame.iloc[: int(0.6 * len(frame))]": "frame.iloc[:1_000]",
     },
     "own_data": {
         '"max_steps": 150': '"max_steps": 2',
@@ -58,8 +55,7 @@ HURRIED = {
 }
 
 CASES = [
-    pytest.param(path, marks=pytest.mark.real_data if path.stem == "chronos" else (), id=path.stem)
-    for path in NOTEBOOKS
+    pytest.param(path, marks=pytest.mark.real_data if path.stem == "tiny" else (), id=path.stem) for path in NOTEBOOKS
 ]
 notebooks = pytest.mark.parametrize("path", CASES)
 

@@ -201,9 +201,7 @@ def change_of_the_encoder(width: int, mup: bool, attention: Any, steps: int = 1)
 
 @pytest.mark.parametrize(
     ("kind", "scaling", "steps"),
-    [
-        *(("standard", None, 1), ("mlr", "mup", 4), ("btt", "mup", 1), ("bilinear_mlr", None, 4)),
-    ],
+    [*(("standard", None, 1), ("mlr", "mup", 4), ("btt", "mup", 1), ("bilinear_mlr", None, 4))],
 )
 def test_coordinates_change_alike_at_every_width(kind: str, scaling: str | None, steps: int) -> None:
     attention = kind if scaling is None else {"kind": kind, "scaling": scaling}

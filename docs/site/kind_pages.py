@@ -10,7 +10,8 @@ from tsattn.attention import KINDS, Attention, AttentionOptions, attention_argum
 from tsattn.backbones import BACKBONES, PRETRAINED_NETWORKS, backbone_class
 from tsattn.chronos.chronos_predictor import ChronosOptions
 from tsattn.descriptions import imported, keyword_arguments
-from tsattn.predictors import PREDICTORS, PRETRAINED, predictor_arguments
+from tsattn.predictors import PREDICTORS, predictor_arguments
+from tsattn.pretrained.tiny import TinyOptions
 
 __all__ = ["attention_page", "predictor_page"]
 
@@ -26,6 +27,8 @@ _PREDICTORS = """# Predictors
 Name a predictor by the first argument of `Forecaster` in Python, or by `--model.backbone` on the command line. Give a
 kind (`patchtst`) or a description (`{kind: patchtst, d_model: 64}`). Name your own class by its import path.
 """
+
+_OPTIONS = {"chronos": ChronosOptions, "tiny": TinyOptions}
 
 
 def attention_page() -> str:
@@ -49,10 +52,8 @@ def predictor_page() -> str:
     parts.append("## Other predictors\n")
     for kind, path in PREDICTORS.items():
         cls = imported(path)
-        networks = [backbone_class(kind), ChronosOptions] if kind in PRETRAINED_NETWORKS else []
+        networks = [backbone_class(kind), _OPTIONS[kind]] if kind in PRETRAINED_NETWORKS else []
         parts.append(_kind(kind, cls, described(cls, predictor_arguments(kind), *networks), level=3))
-    parts.append("## Included pretrained models\n")
-    parts += [f"### {name}\n\nShort for `{description}`.\n" for name, description in PRETRAINED.items()]
     return "\n".join(parts)
 
 

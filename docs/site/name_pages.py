@@ -37,6 +37,8 @@ _MODULES = {
         *("difference", "holm", "over_data_sets", "seed_variance"),
     ],
     "tsattn.leaderboard.suite": ["Question", "Suite", "read_suite"],
+    "tsattn.pretrained.guesses": ["GUESSES", "Guesses", "guess"],
+    "tsattn.pretrained.tiny": ["TinyOptions", "load_tiny", "save_tiny"],
     "tsattn.scaler": ["Scaler"],
     "tsattn.task": ["Output", "Task"],
     "tsattn.training.losses": ["masked_loss"],
@@ -49,7 +51,7 @@ _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.pre
 
 _INTERNALS = re.compile(
     r"tsattn\.(cli|layers|ops|optim|structured|attention\.(caches|patterns|projections)"
-    r"|data\.continued|leaderboard\.(?!compare).*|training\.losses)\b"
+    r"|data\.continued|leaderboard\.(?!compare).*|pretrained\.guesses|training\.losses)\b"
 )
 """Modules that only those who extend tsattn import from."""
 
@@ -72,7 +74,7 @@ Import these names from `tsattn`. Each is loaded when you first use it, so that 
 from tsattn import CO2DataModule, Forecaster
 
 frame = CO2DataModule().load_frame()
-forecaster = Forecaster("chronos-tiny", prediction_length=52)
+forecaster = Forecaster("tiny", prediction_length=52)
 print(forecaster.predict(frame).head())
 ```
 

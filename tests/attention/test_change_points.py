@@ -289,7 +289,6 @@ def test_what_the_data_cannot_say_is_refused() -> None:
         (lambda: build(points, causal=True), "found from the whole context"),
         (lambda: MultiLevelPattern([2, 2], change_points=[1, 3]).new_cache(1, None), "a cache knows no later change"),
         (lambda: attention_cost(POINTS, d_model=16, num_heads=2, tokens=48), "depends on the values of the data"),
-        (lambda: build_backbone({**itransformer, "kind": "chronos_bolt"}, TASK), "finds no blocks by change points"),
         (lambda: build_backbone(itransformer, TASK), "attention mlr favours near tokens, and the channels"),
         (lambda: build_backbone({**itransformer, "groups": groups}, TASK), "has its blocks from groups here"),
         (lambda: build(calendar)(x), "come from the tokens' time stamps"),

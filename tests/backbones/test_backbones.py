@@ -144,7 +144,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     (
         "lstm",
         {},
-        "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$",
+        "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear$",
     ),
     ("transformer", {"layers": 3}, "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers"),
     ("transformer", {"num_layers": 0}, "num_layers must be at least 1"),
@@ -215,8 +215,8 @@ def test_without_a_mask_nothing_is_drawn() -> None:
 
 
 def test_what_a_kind_does_not_forecast_is_refused(task: Task) -> None:
-    with pytest.raises(UserError, match=r"chronos_bolt has no distribution normal; those that do: transf"):
-        build_backbone("chronos_bolt", task, Output((0.5,), "normal"))
+    with pytest.raises(UserError, match=r"dlinear has no distribution normal; those that do: transf"):
+        build_backbone("dlinear", task, Output((0.5,), "normal"))
     with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles$"):
         build_backbone("tests.backbones.test_backbones.Flat", task, Output((0.5,)))
 

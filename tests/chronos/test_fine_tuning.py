@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, weights_of
-from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.backbones.task_network import load_checkpoint
@@ -189,13 +188,16 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
         ({"lora_rank": 0}, "lora_rank must be at least 1"),
         ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
         ({"where": [0]}, "where is of a swapped attention, or of trained: attention or lora; .*, or leave it out"),
-        ({"kind": "chronos-tiny"}, "predictor chronos-tiny has weights of its own: leave weights out, or give another"),
+        (
+            {"kind": "chronos-tiny"},
+            "chronos-tiny is no longer included: name tiny, the pretrained model that",
+        ),
     ],
     ids=str,
 )
 def test_what_cannot_be_is_refused_when_it_is_described(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        build_predictor({"kind": "chronos", "weights": small_weights(), **arguments})
+        build_predictor({"kind": "chronos", "weights": "a/model", **arguments})
 
 
 def test_what_pretrained_weights_cannot_take_is_refused(toy_frame: pd.DataFrame) -> None:
@@ -234,7 +236,7 @@ def test_the_record_beside_the_weights_runs_nothing(tmp_path: Path, monkeypatch:
     for change in changes:
         state["record"] = torch.frombuffer(bytearray(json.dumps({**record, **change}).encode()), dtype=torch.uint8)
         with torch.device("meta"):
-            again = ChronosNetwork(toy_task(), Output(LEVELS), trained="all", attention=MLR)
+            again = ChronosNetwork(toy_task(), Output(LEVELS), weights="a/model", trained="all", attention=MLR)
         message = "weights import nothing" if "swaps" in change else "somebody/kernels is no attention_implementation"
         with pytest.raises((UserError, RuntimeError), match=message):
             again.load_state_dict(state, assign=True)

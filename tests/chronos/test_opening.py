@@ -9,19 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline, weights_of
-from tests.pretrained.small_models import save_small, small_model, small_weights
 from tests.toy_windows import toy_task
-from tsattn import Forecaster
 from tsattn.chronos import adapt, open_pipeline
 from tsattn.chronos.adapted import open_weights
-from tsattn.chronos.bolt.bolt_file import load_bolt
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
@@ -29,62 +25,31 @@ from tsattn.predictors import build_predictor
 from tsattn.task import Output
 
 
-@pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small model in the place of the one that comes with the package; the current folder is empty."""
-    (tmp_path / "shipped").mkdir()
-    (tmp_path / "here").mkdir()
-    monkeypatch.setattr("tsattn.chronos.bolt.bolt_file._SHIPPED", tmp_path / "shipped")
-    monkeypatch.chdir(tmp_path / "here")
-    return save_small(tmp_path / "shipped" / "chronos-tiny.safetensors")
-
-
-def test_a_shipped_name_means_the_shipped_model_whatever_lies_in_the_folder(
-    shipped: Path, toy_frame: pd.DataFrame
-) -> None:
-    before = Forecaster("chronos-tiny", prediction_length=3).predict(toy_frame)
-    context = series(24)
-    plain = forecast(open_pipeline("chronos-tiny"), context)
-    adapt("chronos-tiny", {"kind": "swa", "window_size": 1}).save("chronos-tiny")
-    assert NamedWeights.of("chronos-tiny").file == shipped
-    pd.testing.assert_frame_equal(Forecaster("chronos-tiny", prediction_length=3).predict(toy_frame), before)
-    assert torch.equal(forecast(open_pipeline("chronos-tiny"), context), plain)
-    assert torch.equal(forecast(open_weights("chronos-tiny").pipeline, context), plain)
-    # what lies there is named by its path
-    there = Forecaster({"kind": "chronos", "weights": "./chronos-tiny"}, prediction_length=3).predict(toy_frame)
-    assert not there["predictions"].equals(before["predictions"])
-    assert open_weights("./chronos-tiny").swaps
-    with pytest.raises(UserError, match="holds an adapted model"):
-        open_pipeline(Path("chronos-tiny"))
-
-
 @pytest.mark.parametrize(
-    "name", ["chronos-huge", "./none", "~/none.safetensors", "a/none.safetensors", "a/b/c", "/a", ""]
+    "name", ["chronos-tiny", "./none", "~/none.safetensors", "a/none.safetensors", "a/b/c", "/a", ""]
 )
 def test_what_a_name_may_be_is_one_sentence_everywhere(name: str) -> None:
     for opening in (NamedWeights.of, open_weights, open_pipeline, lambda one: adapt(one, "swa")):
         with pytest.raises(
-            UserError, match=r"^weights must be .*\.safetensors file .*folder .*hub such as .*, not "
+            UserError,
+            match=r"^weights must be .*folder .*hub such as .*, not .*; the included .* tiny$",
         ) as e:
             opening(name)
         assert repr(name) in str(e.value)
     assert NamedWeights.of("somebody/a-model.2") == NamedWeights("somebody/a-model.2")
 
 
-@pytest.mark.usefixtures("shipped")
 def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
-    file = str(save_small(tmp_path / "file.safetensors"))
     adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
-    for weights in ("chronos-tiny", file, weights_of("bolt"), str(tmp_path / "adapted")):
+    for weights in (weights_of("bolt"), str(tmp_path / "adapted")):
         for opening in (NamedWeights.of, open_weights, open_pipeline):
             with pytest.raises(UserError, match="is no model on the hub, which alone has revisions: leave"):
                 opening(weights, revision="abc")
 
 
 def test_a_number_of_paths_is_refused_where_none_are_drawn() -> None:
-    cases: list[tuple[str, dict[str, Any]]] = [(small_weights(), {}), (weights_of("chronos2"), {"trained": "all"})]
-    for weights, more in cases:
-        predictor = build_predictor({"kind": "chronos", "weights": weights, "num_samples": 7, **more})
+    for family, more in (("bolt", {}), ("chronos2", {"trained": "all"})):
+        predictor = build_predictor({"kind": "chronos", "weights": weights_of(family), "num_samples": 7, **more})
         with pytest.raises(UserError, match=r"num_samples is of Chronos-T5, .*; leave num_samples out"):
             predictor.build(toy_task(20, 2, 1), Output())
 
@@ -174,18 +139,6 @@ def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="model is damaged: it holds weights that are not finite"):
         open_pipeline(changed(tmp_path / "model", "chronos2", weights=spoilt))
-
-
-@pytest.mark.parametrize("feed_forward", ["gelu", "gated-gelu_tanh"])
-def test_a_file_is_opened_with_its_own_functions(feed_forward: str, tmp_path: Path) -> None:
-    model = small_model(description={"feed_forward": feed_forward, "stride": 2})
-    file = save_small(tmp_path / "small.safetensors", model)
-    pipeline = open_pipeline(file)
-    context = torch.stack(series(24, 24))
-    with torch.no_grad():
-        found = pipeline.inner_model(context=context).quantile_preds
-        expected = load_bolt(file).quantiles_of(context, None)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

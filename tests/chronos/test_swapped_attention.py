@@ -14,7 +14,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt, load_adapted
-from tsattn.chronos.bolt.bolt_network import DistanceBias
+from tsattn.chronos.swapped_attention import DistanceBias
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -149,9 +149,9 @@ def test_a_whole_missing_series_forecasts_as_the_original_s() -> None:
 @pytest.mark.parametrize(("stack", "queries", "keys", "seen"), [("encoder", 37, 37, 0), ("decoder", 5, 40, 20)])
 def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int, seen: int) -> None:
     original = getattr(tiny_pipeline("t5").inner_model, stack).block[0].layer[0].SelfAttention
-    own = DistanceBias.of(original)
+    own = DistanceBias(original)
     expected = original.compute_bias(queries, keys, past_seen_tokens=seen)
-    found = own.of_many(queries, keys, seen)
+    found = own(queries, keys, seen)
     assert torch.equal(found, expected)
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0))
     (found * weights).sum().backward()

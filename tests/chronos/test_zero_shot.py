@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, series, weights_of
-from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.batch import Batch, WindowUnits
@@ -168,11 +167,10 @@ def test_swapped_without_a_fit_is_what_adapt_gives(family: str) -> None:
     assert not torch.allclose(point(batch), built(family, toy_task(60, 4, 1), ())(batch))
 
 
-@pytest.mark.parametrize("family", ["chronos2"])
-def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_forecaster_forecasts_any_frame(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"prediction_length": 4, "val_rows": 20, "test_rows": 40}
-    forecaster = Forecaster({"kind": "chronos", "weights": weights_of(family)}, **sizes)
-    with pytest.warns(UserWarning, match=rf"horizon 30 is longer than the \d+ steps of tiny-{family}: it goes on from"):
+    forecaster = Forecaster({"kind": "chronos", "weights": weights_of("chronos2")}, **sizes)
+    with pytest.warns(UserWarning, match=r"horizon 30 is longer than the \d+ steps of tiny-chronos2: it goes on from"):
         assert forecaster.predict(toy_frame, horizon=30).notna().all(axis=None)
     forecaster.fit(toy_frame)
     forecaster.save(tmp_path / "model")
@@ -288,14 +286,12 @@ def test_training_sees_missing_covariates_too() -> None:
     assert not torch.equal(network.own_loss(batch), network.own_loss(replace(batch, past_covariates_observed=None)))
 
 
-@pytest.mark.parametrize("family", ["native", *FAMILIES])
+@families
 def test_a_context_without_a_value_is_forecast_where_its_series_lies(family: str) -> None:
     """And not where numbers without a unit lie, whatever computes it."""
-    weights = small_weights() if family == "native" else weights_of(family)
     found = []
     for mean, scale in ((0.0, 1.0), (1e4, 5.0)):
-        predictor = build_predictor({"kind": "chronos", "weights": weights})
-        predictor.build(toy_task(64, 4, 2), Output(THREE))
+        predictor = built(family, toy_task(64, 4, 2), THREE)
         observed = torch.ones(3, 64, 2, dtype=torch.bool)
         observed[1] = False
         units = WindowUnits(torch.full((3, 2), mean), torch.full((3, 2), scale))

@@ -16,7 +16,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.cli.toy_run import TINY, fit, refusal
 from tsattn.cli import main
-from tsattn.errors import rounded
 from tsattn.experiments import Experiment
 from tsattn.training import ForecastingModule
 
@@ -46,14 +45,6 @@ def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None
     assert pd.read_csv(run / "metrics.csv").val_mse_scaled.notna().sum() == 1
 
 
-def test_the_saved_configuration_is_complete(trained: tuple[Path, Path]) -> None:
-    config = yaml.safe_load((trained[1] / "config.yaml").read_text())
-    attention = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": None, "align": "end"}
-    assert config["model"]["backbone"]["attention"] == {**attention, "scaling": "head", "divide_by": "none"}
-    assert {"positions", "dropout", "linear_path"} <= set(config["model"]["backbone"])
-    assert config["data"]["init_args"]["context_length"] == 48
-
-
 def test_runs_are_filed_by_data_and_model(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["fit", *TINY, f"--data.path={toy_csv}", "--attention", "[swa, standard]"]) == 0
@@ -79,16 +70,6 @@ def test_lines_on_a_pipe_say_how_far_the_training_is_and_the_end_compares(
     assert re.search(r"\npatchtst_standard: MSE .* seasonal naive, .* the linear model\.\n", out), out
     assert "The linear model saw 204 steps, yours 48; try --data.context_length 204." in said
     assert "%|" not in out
-
-
-def test_test_repeats_the_figures_of_fit(trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    _, run = trained
-    assert main(["test", "--run", str(run)]) == 0
-    table = capsys.readouterr().out
-    for name, line in read(run / "metrics.json")["test"].items():
-        row = next(row for row in table.splitlines() if row.startswith(name)).removeprefix(name)
-        assert row.split()[:2] == [rounded(line["mse_scaled"]), rounded(line["mae_scaled"])]
-    assert "109 test windows" in table
 
 
 def test_predict_from_a_file_goes_beyond_its_end_by_the_saved_scaler(
@@ -186,17 +167,6 @@ def test_damaged_versions_of_a_run_are_named(
         (run / "versions.json").write_text(content)
         said = refusal(["test", "--run", str(run)], capsys)
         assert "versions.json is damaged: it holds no JSON object" in said
-
-
-def test_training_goes_on_from_a_checkpoint(
-    trained: tuple[Path, Path], tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    _, run = trained
-    words = ["fit", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "last.ckpt")]
-    assert main([*words, "--run", str(tmp_path / "on"), "--trainer.max_epochs", "2"]) == 0
-    first, second = (read(folder / "metrics.json") for folder in (run, tmp_path / "on"))
-    assert second["best_step"] > first["best_step"], "the best of the new folder"
-    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_predict_from_fewer_rows_than_the_context_warns_of_it_once(

@@ -45,22 +45,17 @@ CO2 --attention mrl :: unknown attention 'mrl' (did you mean mlr?); valid
 CO2 --attention @x :: unknown attention '@x'; valid: standard, swa
 CO2 --model.backbone @x :: unknown predictor '@x'; valid: t
 compare --config co2_mlr --attention standard,@x :: --attention must be a value, or values with commas between them
-benchmark --suite co2_mlr --dry-run :: no suite co2_mlr: neither a file nor one of
 CO2 --attention.window 4 :: mlr has no argument 'window'; valid: ranks
-CO2 --model.backbone.kind lstm :: unknown predictor 'lstm'; valid: t
 CO2 --model.backbone.d_model big :: d_model must be a whole number, not 'big'
 CO2 --model.learning_rate x :: must be a number, not x
 CO2 --model.quantiles 0.1,0.9 :: must be a list, such as "[a, b]", not 0.1
 CO2 --model.backbone=ridge --trainer.max_steps 5 :: --trainer.max_steps would do nothing: ridge is not trained
 CO2 --model.backbone=ridge --model.mup=true :: --model.mup would do nothing: ridge is not trained; valid are --mod
 CO2 --model.backbone=ridge --ckpt_path=best.ckpt :: a checkpoint to go on from is that of one trained network, and ridge
-CO2 --trainer.limit_test_batches=2 :: always over all windows
-CO2 --trainer.limit_val_batches=0 :: validation chooses the checkpoint
 CO2 --refit true :: --refit takes no value, not true
 CO2 --print_config=skip_null :: --print_config takes no value
 CO2 --run=a --run=b :: --run is given 2 times, as a, b; give it once
 predict --run=r --input=a.csv --input=b.csv :: --input is given 2 times, as a.csv, b.csv; give
-predict --run=r --data.path=a.csv --data.path=b.csv :: --data.path is given 2 times, as a.csv, b.csv; give
 predict --run x new.csv :: the run folder x is not there
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR
@@ -70,11 +65,6 @@ fit a.csv --data.path b.csv :: fit reads one table, and is given a.csv, --data.p
 compare --config co2_mlr --vary seed_everything :: --vary needs values: --vary seed_everything=A,B
 test --run :: --run needs a value
 
-TOY --data.path=none.csv :: none.csv is not there
-TOY --seed_everything=-1 :: --seed_everything must be from 0 to 4294967295, or true or false, not -1
-TOY --trainer.val_check_interval 0 :: --trainer.val_check_interval must be a number of steps, at least 1
-TOY --trainer.max_time=00:00:00:00 :: --trainer.max_time must be above 0: there is nothing to train
-TOY --trainer.gradient_clip_val=-1 :: --trainer.gradient_clip_val must be at least 0
 TOY --trainer.logger=CometLogger :: CometLogger needs a package that is not installed: Requirement 'comet
 TOY --trainer.callbacks+=RichProgressBar :: RichProgressBar needs a package that is not installed: `RichProgressBar` req
 TOY "--trainer.callbacks={class_path: Timer, init_args: {duration: x}}" :: Timer cannot be made:
@@ -105,21 +95,17 @@ attention --run @RUN --window 0 --input new.csv :: leave --input and --series ou
 attention --run @RUN --output a.csv --head 0 :: a table has all layers, heads and levels
 report @RUN :: run is a run: see its forecast.png, or `tsattn compare
 
-tune --config co2_mlr :: tune needs a search space: --search NAME, a file or one of search/
 tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
 tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
 tune none.csv --search search/mlr --trainer.fast_dev_run :: --trainer.fast_dev_run needs a value
 compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
-compare -cCO2_mlr --attention swa,mlr :: no configuration CO2_mlr (did you mean co2_mlr?): neither
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`
 cost :: cost needs --attention and --d_model and --num_heads and --tokens
 cost --attention mlr --tokens 0 :: --tokens must be a whole number of at least 1, not 0
 cost --attention mlr --tokens 1_6 :: --tokens must be a whole number of at least 1, not 1_6
-cost --attention mlr --tokens +16 :: --tokens must be a whole number of at least 1, not +16
 cost --attention [swa] --attention.a.b 1 :: unknown argument --attention.a.b
 cost --dtype int8 :: --dtype must be one of float64, float32, bfloat16, float16, not int8
 cost --token 9 :: unknown argument --token (did you mean --tokens?); valid: --attention, --d_model
-cost --attention mlr --d_model 512 --num_heads 7 --tokens 8 :: num_heads 7 must divide d_model 512
 kernels --bild :: unknown argument --bild (did you mean --build?)
 datasets --root . :: datasets needs an action; valid: list, info, fetch, check, convert, diagnose
 datasets lst :: unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose
@@ -131,7 +117,6 @@ datasets diagnose x.csv y.csv :: unknown argument y.csv; valid: --id_column
 datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
 datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv is not there: no such file or folder
-datasets convert in.csv out --max_filled 2 :: max_filled must be from 0 to 1
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/earlier_windows.yaml
 benchmark --suite none :: no suite none: neither a file nor one of accuracy, earlier_windows, equal_training
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
@@ -165,8 +150,6 @@ def test_a_mistake_is_one_sentence(
         typed, message = typed.replace(name, text), message.replace(name, text)
     words = shlex.split(typed)
     toys = {"CO2": ["fit", "--config", "co2_mlr.yaml"], "TOY": ["fit", *TINY, f"--data.path={csv}"]}
-    if "--data.path=none.csv" in words:
-        toys["TOY"].pop()
     assert message.strip() in refusal([*toys.get(words[0], words[:1]), *words[1:]], capsys)
     assert list(tmp_path.iterdir()) == []
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
@@ -222,6 +205,8 @@ def test_a_checkpoint_of_another_model_is_refused(
     of_the_run = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
     said = refusal([*of_the_run, "--attention", "swa"], capsys)
     assert "the checkpoint is of another model: its backbone.attention is {'kind': 'mlr'" in said
+    said = refusal([*of_the_run, "--model.quantiles", "[0.5]"], capsys)
+    assert "its quantiles are none, but [0.5] are asked for" in said
     stranger = tmp_path / "stranger.ckpt"
     torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, stranger)
     said = refusal(["test", "--run", str(run), "--ckpt_path", str(stranger)], capsys)
@@ -287,10 +272,6 @@ def test_what_needs_little_imports_little(name: str, tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {*done.stdout.splitlines()[-1].split()} == {"2" if "mistakes" in name else "0"}
-
-
-def test_the_command_is_installed() -> None:
-    assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
 
 
 def test_a_thread_runs_a_command_without_signals(capsys: pytest.CaptureFixture[str]) -> None:

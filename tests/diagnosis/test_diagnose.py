@@ -81,55 +81,39 @@ def changed(frame: pd.DataFrame, column: str, places: Any, value: Any) -> pd.Dat
 
 
 FAULTS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], tuple[Any, str, str, int], str]] = {
-    "gap": (lambda frame: without(frame, 5, 6, 7, 100), ("a", "ds", "gap", 4), "after 2024-03-01 04:00"),
-    "repeated": (lambda frame: pd.concat([frame, frame.iloc[[3, 9]]]), ("a", "ds", "repeated", 2), "2024-03-01 03:00"),
-    "missing": (lambda frame: changed(frame, "y", [8, 9, 50], np.nan), ("a", "y", "missing", 3), "2024-03-01 08:00"),
+    "gap": (lambda f: without(f, 5, 6, 7, 100), ("a", "ds", "gap", 4), "after 2024-03-01 04:00"),
+    "repeated": (lambda f: pd.concat([f, f.iloc[[3, 9]]]), ("a", "ds", "repeated", 2), "2024-03-01 03:00"),
+    "missing": (lambda f: changed(f, "y", [8, 9, 50], np.nan), ("a", "y", "missing", 3), "2024-03-01 08:00"),
     "irregular": (
-        lambda frame: changed(frame, "ds", [20], pd.Timestamp("2024-03-01 20:07")),
+        lambda f: changed(f, "ds", [20], pd.Timestamp("2024-03-01 20:07")),
         ("a", "ds", "irregular", 1),
         "2024-03-01 20:07",
     ),
-    "constant": (
-        lambda frame: changed(frame, "y", frame["unique_id"] == "b", 3.0),
-        ("b", "y", "constant", 460),
-        "ever",
-    ),
-    "spike": (
-        lambda frame: changed(frame, "y", [200, 300], [90.0, -60.0]),
-        ("a", "y", "outlier", 2),
-        "2024-03-09 08:00",
-    ),
-    "spike at the end": (lambda frame: changed(frame, "y", [495], 200.0), ("a", "y", "outlier", 1), "2024-03-21 15:00"),
+    "constant": (lambda f: changed(f, "y", f["unique_id"] == "b", 3.0), ("b", "y", "constant", 460), "ever"),
+    "spike": (lambda f: changed(f, "y", [200, 300], [90.0, -60.0]), ("a", "y", "outlier", 2), "2024-03-09 08:00"),
+    "spike at the end": (lambda f: changed(f, "y", [495], 200.0), ("a", "y", "outlier", 1), "2024-03-21 15:00"),
     "spike in a constant": (
-        lambda frame: changed(changed(frame, "y", frame["unique_id"] == "a", 5.0), "y", [77], 50.0),
+        lambda f: changed(changed(f, "y", f["unique_id"] == "a", 5.0), "y", [77], 50.0),
         ("a", "y", "outlier", 1),
         "2024-03-04 05:00",
     ),
     "coarser series": (
-        lambda frame: frame[(frame["unique_id"] != "c") | (frame["ds"].dt.hour == 0)],
+        lambda f: f[(f["unique_id"] != "c") | (f["ds"].dt.hour == 0)],
         ("c", "ds", "frequency", 18),
         "2024-03-01",
     ),
     "coarser end": (
-        lambda frame: frame[(frame["unique_id"] != "a") | (frame.index < 300) | (frame["ds"].dt.hour % 6 == 0)],
+        lambda f: f[(f["unique_id"] != "a") | (f.index < 300) | (f["ds"].dt.hour % 6 == 0)],
         ("a", "ds", "frequency", 34),
         "2024-03-13 12:00:00 to 2024-03-21 18:00:00",
     ),
     "short": (
-        lambda frame: frame[(frame["unique_id"] != "c") | (frame.groupby("unique_id").cumcount() < 59)],
+        lambda f: f[(f["unique_id"] != "c") | (f.groupby("unique_id").cumcount() < 59)],
         ("c", "ds", "short", 59),
         "everywhere",
     ),
-    "scale": (
-        lambda frame: changed(frame, "y", frame["unique_id"] == "a", frame["y"] / 100),
-        ("c", "y", "scale", 1),
-        "a is the least",
-    ),
-    "category": (
-        lambda frame: changed(frame, "kind", frame["unique_id"] == "b", "rare"),
-        ("", "kind", "category", 1),
-        "rare",
-    ),
+    "scale": (lambda f: changed(f, "y", f["unique_id"] == "a", f["y"] / 100), ("c", "y", "scale", 1), "a is the least"),
+    "category": (lambda f: changed(f, "kind", f["unique_id"] == "b", "rare"), ("", "kind", "category", 1), "rare"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Forecasts of quantiles from the ridge to calibrated intervals, and through the command line."""
+"""Forecasts of quantiles from the ridge to calibrated intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from lightning.pytorch import Trainer
 from tsattn.backbones import build_backbone
 from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
-from tsattn.cli import main
 from tsattn.data import CSVDataModule
 from tsattn.evaluation import ErrorTotals
 from tsattn.task import Output, Task
@@ -79,24 +78,3 @@ def test_training_finds_calibrated_quantiles(tmp_path: Path) -> None:
     calm = torch.tensor(pd.date_range(data.panel.time[-1], periods=25, freq="h")[1:].hour < 12)
     assert width[~calm].mean().item() == pytest.approx(12.8, rel=0.3)
     assert width[calm].mean() < 0.5 * width[~calm].mean()
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    words = ["fit", "--config=co2_mlr.yaml", "--data.context_length=16", "--model.backbone.d_model=16"]
-    tiny = ["--attention=mlr", "--trainer.max_steps=2", "--trainer.accelerator=cpu", f"--run={run}"]
-    assert main([*words, *tiny, "--model.quantiles", "[0.1, 0.5, 0.9]"]) == 0
-    assert "CRPS" in capsys.readouterr().out
-    test = json.loads((run / "metrics.json").read_text())["test"]
-    assert {"wql", "crps_scaled", "crps_original", "coverage_80"} <= set(test["transformer_mlr"])
-    assert "wql" not in test["persistence"]
-    assert main(["predict", "--run", str(run)]) == 0
-    frame = pd.read_csv(run / "forecast.csv")
-    assert list(frame.columns) == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
-    assert (frame["0.1"] < frame["0.5"]).all()
-    assert (frame.predictions == frame["0.5"]).all()
-    assert frame.predictions.between(300, 450).all()
-    words = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
-    assert main([*words, "--model.quantiles", "[0.5]"]) == 2
-    assert "its quantiles are [0.1, 0.5, 0.9], but [0.5] are asked for" in capsys.readouterr().err

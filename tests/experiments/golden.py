@@ -114,7 +114,7 @@ def of_channels(folder: Path) -> dict[str, float]:
 
 def of_pretrained(folder: Path) -> dict[str, float]:
     """Forecasts of the included pretrained model, which is not trained."""
-    forecaster = tsattn.Forecaster("chronos-tiny", prediction_length=6, accelerator="cpu")
+    forecaster = tsattn.Forecaster("tiny", prediction_length=6, accelerator="cpu")
     forecast = forecaster.predict(sales()[["unique_id", "ds", "y"]])
     return {name: float(forecast[name].sum()) for name in ("predictions", "0.1", "0.9")}
 

@@ -51,18 +51,6 @@ def test_a_folder_holds_the_run_and_nothing_is_left_of_it_elsewhere(
     assert not frame.duplicated(["unique_id", "origin", "channel"]).any()
 
 
-def test_the_same_seed_gives_the_same_and_so_does_the_saved_configuration(tmp_path: Path) -> None:
-    content = described(tmp_path, NETWORK)
-    first = tsattn.run(content, tmp_path / "run")
-    torch.rand(3)
-    saved = tsattn.Experiment.read(tmp_path / "run" / "config.yaml")
-    again, other = tsattn.run(saved), tsattn.run(content, overrides={"seed_everything": 2})
-    pd.testing.assert_frame_equal(again.scores, first.scores)
-    weights = [one.fitted.predictor.state_dict() for one in (first, again, other)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
-
-
 def test_without_a_test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = tsattn.ForecastDataModule.eval_dataloader
 

@@ -173,18 +173,17 @@ def test_rolled_horizons_cross_validation_and_scores_in_units(tmp_path: Path) ->
     assert of_run.arguments["transform"] == {"kind": "log"}
 
 
-@pytest.mark.parametrize("transform", ["box_cox"])
-def test_further_training_keeps_the_scale_of_transformed_targets_unless_it_is_rescaled(transform: str) -> None:
+def test_further_training_keeps_the_scale_of_transformed_targets_unless_it_is_rescaled() -> None:
     frame = frame_of({"a": 200, "b": 160})
     more = frame_of({"a": 200, "c": 200}, seed=5).assign(y=lambda one: 3 * one["y"])
-    forecaster = Forecaster(**QUICK, transform=transform).fit(frame)
+    forecaster = Forecaster(**QUICK, transform="box_cox").fit(frame)
     before = forecaster.scaler
     kept = forecaster.fine_tune(more, max_steps=1).scaler
     assert (kept.ids, kept.series_mean[:2], kept.series_scale[:2]) == (("a", "b", "c"), *before_of(before))
     assert (forecaster.predict()["0.1"] > 0).all()
     rescaled = forecaster.fine_tune(more, max_steps=1, rescale=True).scaler
     assert rescaled.ids == ("a", "c")
-    assert rescaled == Forecaster(**QUICK, transform=transform).fit(more).scaler
+    assert rescaled == Forecaster(**QUICK, transform="box_cox").fit(more).scaler
 
 
 def before_of(scaler: Any) -> tuple[Any, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from tests.chronos.tiny_models import weights_of
 from tests.peers.toys import toy_data, toy_frame, training
-from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_windows
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule
@@ -37,7 +37,8 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
     "distilled": {"kind": "distilled", "student": NETWORK, "teacher": "ridge", "weight": 0.25},
-    "chronos": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
+    "chronos": {"kind": "chronos", "weights": weights_of("bolt"), "context_length": 11},
+    "tiny": {"kind": "tiny", "context_length": 30},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
     "neuralforecast-together": {
         "kind": "neuralforecast",
@@ -49,13 +50,15 @@ CASES: dict[str, dict[str, Any]] = {
 
 PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
 
-IN_FLOAT32 = (*PEERS, "chronos")  # whatever the dtype of the windows
+IN_FLOAT32 = (*PEERS, "chronos", "tiny")  # whatever the dtype of the windows
+
+WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 
 # whose forecasts have waves of the calendar, which do not grow with the window
 BY_TIME = ("ridge", "ridge-own-context", "ridge-longer", "ensemble")
 
-# whose forecasts move and grow with the window
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, "dlinear", "nlinear"))
+# whose forecasts move and grow with the window; `tiny` knows where 0 is
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, "dlinear", "nlinear", "tiny"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

@@ -167,7 +167,7 @@ def test_channels_that_are_not_there_are_refused() -> None:
         attention_layers(built({"kind": "patchtst", "patch_len": 8, **SMALL}), window(), "d")
     with pytest.raises(UserError, match="sees all channels at once: leave the channel out"):
         attention_layers(built({"kind": "transformer", **SMALL}), window(), "b")
-    valid = "valid are transformer, patchtst, itransformer, chronos_bolt, chronos, and ensembles of them"
+    valid = "valid are transformer, patchtst, itransformer, tiny, chronos, and ensembles of them"
     for kind in ("ridge", "dlinear"):
         with pytest.raises(UserError, match=f"{kind} has no attention to look at; {valid}"):
             attention_layers(built(kind), window())

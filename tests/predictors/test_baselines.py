@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +12,10 @@ import torch
 
 from tests.predictors.cases import windows_for
 from tests.toy_windows import toy_task
-from tsattn.cli import main
 from tsattn.data import FrameDataModule
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor, predictor_kinds, window_products
+from tsattn.predictors import build_predictor, window_products
 from tsattn.predictors import ridge as ridge_room
-from tsattn.predictors.ensemble import TRAINING_OPTIONS
 from tsattn.predictors.ridge import CONTEXTS, Ridge, possible_contexts
 from tsattn.predictors.window_products import Calendar
 
@@ -63,25 +57,6 @@ def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
 
 
 # The predictors on the command line, as their page shows them.
-
-
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "predictors.md").read_text("utf-8")
-
-
-def test_the_commands_run(tmp_path: Path) -> None:
-    assert set(re.findall(r"`(\w+)`", PAGE)) >= {*predictor_kinds(), *TRAINING_OPTIONS}
-    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].replace("\\\n", "")
-    names = []
-    # in a file, what says how to train may stand beside what is not trained
-    (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 1, accelerator: cpu}\n")
-    for number, command in enumerate(commands.splitlines()):
-        run = tmp_path / str(number)
-        toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
-        assert main([*shlex.split(command)[1:], *toy]) == 0
-        metrics = json.loads((run / "metrics.json").read_text())
-        assert metrics["test_windows"] == 407
-        names.append(next(iter(metrics["test"])))
-    assert names == ["ridge", "seasonal_naive", "ensemble"]
 
 
 # The ridge.

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from tests.experiments.golden import NETWORK as STUDENT
 from tests.experiments.golden import described
+from tests.forecaster.toys import frame_of
 from tests.predictors.cases import NETWORK, build, windows_for
 from tests.toy_windows import LEVELS, toy_task
+from tsattn import Forecaster, load
 from tsattn.backbones import Backbone
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
@@ -126,7 +129,7 @@ def test_a_member_is_what_it_would_be_alone(toy_csv: Path) -> None:
 
 def test_all_members_are_checked_before_the_first_is_trained(toy_csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
-    refused = {"kind": "chronos", "weights": "chronos-tiny", "trained": "all", "loss": "mae"}
+    refused = {"kind": "chronos", "weights": "a/model", "trained": "all", "loss": "mae"}
     with pytest.raises(UserError, match="chronos goes on from pretrained weights: leave loss out"):
         fitted(toy_csv, {"kind": "ensemble", "members": [NETWORK, refused]}, 0)
 
@@ -258,3 +261,16 @@ def test_a_teacher_of_a_longer_context_is_refused_before_anything_is_fitted(tmp_
     with pytest.raises(UserError, match=r"^the teacher looks at 40 past steps, and the student is given 24: give both"):
         run(described(tmp_path, distilled(teacher)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_pretrained_member_keeps_the_context_that_short_series_leave_it(tmp_path: Path) -> None:
+    frame = frame_of({"a": 90, "b": 90})
+    sizes: dict[str, Any] = {"prediction_length": 6, "max_steps": 2, "accelerator": "cpu"}
+    alone = Forecaster("tiny", **sizes).fit(frame)
+    forecaster = Forecaster({"kind": "ensemble", "members": ["patchtst", "tiny"]}, **sizes).fit(frame)
+    found = forecaster.fitted.predictor
+    assert found.context_length == alone.fitted.predictor.context_length < 90
+    forecaster.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.fitted.predictor.description == found.description
+    pd.testing.assert_frame_equal(again.predict(frame), forecaster.predict(frame))

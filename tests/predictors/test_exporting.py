@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.chronos.tiny_models import weights_of
 from tests.forecaster import toys
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -73,7 +74,6 @@ def by_hand(one: FittedPredictor, context: Tensor, **more: Any) -> Tensor:
             (),
             marks=pytest.mark.slow,
         ),
-        pytest.param({"kind": "chronos_bolt", "attention": ["mlr"], "patch_len": 4}, LEVELS, marks=pytest.mark.slow),
     ],
     ids=lambda one: "-".join([one["kind"], *one.get("attention", [])]) if isinstance(one, dict) else "",
 )
@@ -174,7 +174,7 @@ def test_an_ensemble_is_one_program_and_a_ridge_with_waves_takes_time_stamps() -
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
     for description, distribution, message in (
-        ("chronos-tiny", None, "chronos-tiny cannot be exported: it forecasts by another library, or by wei"),
+        ({"kind": "chronos", "weights": weights_of("bolt")}, None, "tiny-bolt cannot be exported: it forecasts by ano"),
         ("patchtst", "student_t", "the quantiles of its distribution student_t are found outside of PyTorch"),
     ):
         predictor = build_predictor(description)

@@ -124,6 +124,6 @@ def test_no_score_is_weighted() -> None:
     pd.testing.assert_frame_equal(one.evaluate(frame), other.evaluate(frame.drop(columns="w")))
 
     sizes: dict[str, Any] = {"context_length": L, "prediction_length": T, "data": {"series_weights": {"a": 2}}}
-    forecaster = Forecaster({"kind": "chronos", "weights": "chronos-tiny", "trained": "all"}, **sizes)
+    forecaster = Forecaster({"kind": "chronos", "weights": "a/model", "trained": "all"}, **sizes)
     with pytest.raises(UserError, match="weights: leave out the weights of columns, series and rows"):
         forecaster.fit(frame_of({"a": 200}))

@@ -46,7 +46,7 @@ small = ["--attention", "swa", "--model.backbone.d_model", "8", "--trainer.max_e
 steps = ["--trainer.max_steps", "2", "--trainer.val_check_interval", "2"]
 assert main(["fit", "--config", "co2_mlr.yaml", "--run", "run", *small, *steps]) == 0
 assert main(["predict", "--run", "run", "--output", "forecast.csv"]) == 0
-forecaster = tsattn.Forecaster("chronos-tiny", prediction_length=4)
+forecaster = tsattn.Forecaster("tiny", prediction_length=4)
 assert len(forecaster.predict(tsattn.CO2DataModule().load_frame())) == 4
 ours = [module.__file__ for name, module in sys.modules.items() if name.split(".")[0] == "tsattn"]
 assert all(Path(file).is_relative_to(sys.prefix) for file in ours)

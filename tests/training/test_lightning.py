@@ -171,25 +171,6 @@ def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Pa
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lightning asks the override after each validation, with the error of that name."""
-    stopping, diary, windows = StopEarly("val_mse_scaled", patience=2), Diary(), data(toy_csv)
-    seen: list[float] = []
-    count = StopEarly._evaluate_stopping_criteria
-
-    def worse(self: StopEarly, current: torch.Tensor) -> Any:
-        seen.append(float(current))
-        return count(self, torch.tensor(1.0 + len(seen)))
-
-    monkeypatch.setattr(StopEarly, "_evaluate_stopping_criteria", worse)
-    made = trainer(tmp_path, stopping, diary, max_steps=40, val_check_interval=4)
-    _, windows = train_as_one_epoch(made, windows)
-    made.fit(module(), windows)
-    assert diary.steps("validation") == [4, 8, 12], "the first is the best, two come after it"
-    assert seen[-1] == float(made.callback_metrics["val_mse_scaled"])
-    assert made.should_stop
-
-
 # A training that goes on on another device comes to the same weights, and back.
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from optuna.distributions import FloatDistribution
 
-from tests.pretrained.small_models import small_weights
+from tests.chronos.tiny_models import weights_of
 from tests.tuning.cases import SEARCH, Toy, toy
 from tsattn.cli import main
 from tsattn.cli.words import session
@@ -307,7 +307,7 @@ def test_the_spaces_that_come_with_tsattn_fit_their_configurations(name: str) ->
     others = {"search/paper.yaml": "etth1_mlr_paper.yaml", "search/chronos.yaml": "chronos_mlr.yaml"}
     config, values = others.get(name, "etth1_mlr.yaml"), {}
     if name == "search/chronos.yaml":  # small weights in the place of its own
-        values = {"model.backbone.weights": small_weights()}
+        values = {"model.backbone.weights": weights_of("bolt")}
     search = read_search(find_config(name))
     with session():
         base = comparable(Experiment.read(config, values)).to_dict()

@@ -304,7 +304,7 @@ def test_killed_at_any_statement_and_run_again(
 
 @pytest.mark.slow
 def test_killed_and_started_again(tmp_path: Path) -> None:
-    made = toy(tmp_path, RATES, gate=True)
+    made = toy(tmp_path, RATES, gate=True, backbone="dlinear")
     worker = made.start("--trials", "2")
     made.waiting(1, [worker])
     worker.kill()
@@ -324,7 +324,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
-    made = toy(tmp_path, gate=True)
+    made = toy(tmp_path, RATES, gate=True, backbone="dlinear")
     one, other = workers = [made.start("--trials", "4") for _ in range(2)]
     assert len(made.waiting(2, workers)) == 2
     one.kill()
@@ -341,7 +341,7 @@ def test_two_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -> None:
-    made = toy(tmp_path, RATES, gate=True)
+    made = toy(tmp_path, RATES, gate=True, backbone="dlinear")
     worker = made.start("--trials", "2")
     made.waiting(1, [worker])
     os.kill(worker.process.pid, number)

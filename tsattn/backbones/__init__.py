@@ -28,11 +28,13 @@ BACKBONES = {
     "itransformer": "tsattn.backbones.itransformer.ITransformer",
     "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
     "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
-    "chronos_bolt": "tsattn.chronos.bolt.bolt_network.ChronosBolt",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
-PRETRAINED_NETWORKS = {"chronos": "tsattn.chronos.chronos_predictor.ChronosNetwork"}
+PRETRAINED_NETWORKS = {
+    "tiny": "tsattn.pretrained.tiny.TinyBackbone",
+    "chronos": "tsattn.chronos.chronos_predictor.ChronosNetwork",
+}
 """The networks of predictors that have a class of their own in `tsattn.predictors`, by their kinds."""
 
 

@@ -36,8 +36,7 @@ class Backbone(nn.Module, ABC):
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a description with all defaults written out, those of its attention included."""
         complete = {**descriptions.defaults(cls), **arguments}
-        if "attention" in complete:
-            attention = complete["attention"]
+        if (attention := complete.get("attention")) is not None:
             is_list = isinstance(attention, Sequence) and not isinstance(attention, str)
             complete["attention"] = [*map(complete_attention, attention)] if is_list else complete_attention(attention)
         return complete

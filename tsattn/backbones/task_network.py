@@ -100,6 +100,8 @@ def check_same(
 ) -> None:
     """Refuse saved weights of another model; call it before anything that their description names is imported."""
     other = "the checkpoint is of another model"
+    if asked.get("context_length", 0) is None:  # which a fit chose
+        asked = {**asked, "context_length": saved.get("context_length")}
     if saved != asked:
         raise UserError(f"{other}: {difference(dict(saved), dict(asked))}")
     outputs = [saved_output, saved_output if asked_output is None else asked_output]

@@ -1,7 +1,7 @@
 """Pretrained Chronos models (T5, Bolt, 2), with their own attention or another; needs the extra `chronos`.
 
-Forecasts by a shipped model as it is need no extra. In the order of their imports: `bolt`, `open_models`, `families`,
-`opening`, `swapped_attention`, `conversions`, `adapted`, `chronos_predictor`.
+In the order of their imports: `channel_rows`, `families`, `opening`, `swapped_attention`, `conversions`, `adapted`,
+`chronos_predictor`.
 """
 
 from __future__ import annotations

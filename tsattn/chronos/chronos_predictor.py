@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import inspect
 import json
@@ -23,11 +22,8 @@ from tsattn.backbones.base import Backbone
 from tsattn.backbones.task_network import Network, load_checkpoint, refuse_imports
 from tsattn.batch import Batch
 from tsattn.chronos.adapted import HELD_OUT, AdaptedChronos, adapt, add_biases, open_weights, rebuilt
-from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.conversions import CONVERSIONS
-from tsattn.chronos.families import AttentionSite, ChronosFamily, family_of
-from tsattn.chronos.open_models import OpenModel, OwnBolt, Sampling
-from tsattn.chronos.opening import NamedWeights
+from tsattn.chronos.families import AttentionSite, ChronosFamily, Sampling, family_of
 from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of, whole_number
@@ -53,9 +49,8 @@ class ChronosOptions:
     """Pretrained weights, what happens to them before a fit, and what a fit changes.
 
     Attributes:
-        weights: a shipped name, ``chronos-tiny``; the path of a ``.safetensors`` file of a pretrained model; the folder
-            of a Chronos model, or of `AdaptedChronos.save`; or a name on the hub. All but the first two, and all that
-            is adapted or fitted, need the extra `chronos`.
+        weights: the folder of a Chronos model, or of `AdaptedChronos.save`; or a name on the hub,
+            ``amazon/chronos-bolt-small``.
         revision: the commit, tag or branch of a model on the hub.
         context_length: past steps to read if nothing is fitted; as many as the model can by default.
         attention: replaces its self-attention, see `adapt`; None keeps that.
@@ -75,7 +70,7 @@ class ChronosOptions:
         UserError: for one out of its range, or several that do not go together.
     """
 
-    weights: str = "chronos-tiny"
+    weights: str
     revision: str | None = None
     context_length: int | None = None
     attention: Description | Sequence[Description] | None = None
@@ -165,6 +160,11 @@ class ChronosNetwork(Backbone):
             return dict(attention) if isinstance(attention, Mapping) else {"kind": attention}
 
         complete = {**descriptions.defaults(cls), **arguments}
+        if "weights" not in complete:
+            raise UserError(
+                "predictor chronos needs weights: the folder of a Chronos model, or its name on the hub such as "
+                "amazon/chronos-bolt-small"
+            )
         attention = complete["attention"]
         return {**complete, "attention": None if attention is None else written(attention)}
 
@@ -172,8 +172,7 @@ class ChronosNetwork(Backbone):
     @override
     def title(cls, description: Mapping[str, Any]) -> str:
         """The name of the weights in the place of the kind."""
-        own = Path(description["weights"]).name.removesuffix(".safetensors")
-        return super().title({**description, "kind": own})
+        return super().title({**description, "kind": Path(description["weights"]).name})
 
     @property
     def is_empty(self) -> bool:
@@ -246,15 +245,17 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         self.is_trained = self.options.trained is not None
         self.needs_fit = self.options.is_fitted
         self.uses_covariates = False  # until the weights are known
-        self._unfitted: OpenModel | None = None
+        self._unfitted: ChronosFamily | None = None
 
     @property
-    def forecasts(self) -> OpenModel:
+    def forecasts(self) -> ChronosFamily:
         """The open model, or what it is before anything is fitted."""
         if self._fitted is not None:
             return self._fitted.forecasts
         if self._unfitted is None:
-            self._unfitted = open_unfitted(self.options.unfitted)
+            adapted = _converted(self.options.unfitted)
+            adapted.model.eval().requires_grad_(False)
+            self._unfitted = _opened(adapted, self.options)
         return self._unfitted
 
     @property
@@ -299,9 +300,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def pretraining(self, data: str) -> str:
-        with contextlib.suppress(UserError):  # a predictor that was saved outlives the file that it began with
-            if (file := NamedWeights.of(self.options.weights).file) is not None:
-                return "seen" if data in read_model(file).trained_on else "unseen"
         return "unknown"
 
     @override
@@ -423,18 +421,16 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
                 windows.append((time, [row for row in window if bool(row.isfinite().any())]))
         return [rows for _, rows in sorted(windows, key=lambda window: int(window[0])) if rows]
 
-    def _say_limits(self, forecasts: OpenModel, say: Callable[[str], None]) -> None:
+    def _say_limits(self, forecasts: ChronosFamily, say: Callable[[str], None]) -> None:
         """Tell what of the task the model does not read, or does in several steps."""
-        task, L, T = self.task, self.task.context_length, self.task.prediction_length
-        if self.pretraining(task.data) == "seen":
-            say(f"the pretraining of {self.name} saw the training part of the public data set {task.data}")
+        L, T = self.task.context_length, self.task.prediction_length
         if self.needs_fit and forecasts.context_length < L:
             say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
         if forecasts.steps_at_once < T:
             does = "is trained over" if self.is_trained else "forecasts"
             say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and goes on from its forecasts")
 
-    def _find_covariates(self, forecasts: OpenModel) -> None:
+    def _find_covariates(self, forecasts: ChronosFamily) -> None:
         self.uses_covariates = forecasts.takes_covariates
         unread = [*self.task.static]
         if forecasts.takes_covariates and self.task.covariate_categories:
@@ -446,27 +442,12 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))
 
 
-def open_unfitted(options: ChronosOptions) -> OpenModel:
-    """Open the weights of options that fit nothing."""
-    file = NamedWeights.of(options.weights, options.revision).file
-    if file is not None and options.attention is None:
-        _check_paths(OwnBolt, options)
-        return OwnBolt(file)
-    adapted = _converted(options)
-    adapted.model.eval().requires_grad_(False)
-    return _opened(adapted, options)
-
-
 def _opened(adapted: AdaptedChronos, options: ChronosOptions) -> ChronosFamily:
-    _check_paths(type(adapted.family), options)
-    return family_of(adapted.pipeline, Sampling(options.num_samples, options.sampling_seed))
-
-
-def _check_paths(opened: type[OpenModel], options: ChronosOptions) -> None:
-    if options.num_samples is not None and not opened.draws_paths:
+    if options.num_samples is not None and not adapted.family.draws_paths:
         raise UserError(
             f"num_samples is of Chronos-T5, which draws paths: {options.weights} gives quantiles; leave num_samples out"
         )
+    return family_of(adapted.pipeline, Sampling(options.num_samples, options.sampling_seed))
 
 
 def _converted(options: ChronosOptions, series: Sequence[Tensor] | None = None, seed: int = 0) -> AdaptedChronos:

@@ -1,6 +1,6 @@
 """The families of Chronos models, T5, Bolt and 2: how they forecast and are trained, and where their attention lies.
 
-Shape letters as in `tsattn.chronos.open_models`.
+Shape letters as in `tsattn.chronos.channel_rows`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import logging
 import math
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,19 +22,26 @@ from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
-from tsattn.chronos.open_models import (
-    ROWS_AT_ONCE,
-    ChannelRows,
-    OpenModel,
-    Sampling,
-    at_levels,
-    is_constant,
-)
+from tsattn.chronos.channel_rows import ChannelRows, is_constant
 from tsattn.errors import UserError, is_whole_number, one_of, shown
+from tsattn.layers import at_levels
+from tsattn.task import MEDIAN
 
 IMPLEMENTATIONS = ("sdpa", "eager")
+ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
 _NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
 _DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Paths to draw for a series (None: as many as the model says), and the seed of each series.
+
+    A series gets the paths that its pipeline draws for it alone after `torch.manual_seed(seed)`.
+    """
+
+    paths: int | None = None
+    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -79,14 +86,21 @@ class TokenLayout:
         return {"positions": positions, **special}
 
 
-class ChronosFamily(OpenModel):
-    """A model of chronos-forecasting, adapted or plain. Quantiles that cross are sorted.
+class ChronosFamily(ABC):
+    """A model of chronos-forecasting, adapted or plain: quantiles of any horizon. Quantiles that cross are sorted.
 
     Args:
         pipeline: its pipeline; the model moves to the device of its batches.
         sampling: of its paths, if it draws any.
 
     Attributes:
+        network: the module that forecasts.
+        context_length: the most past steps that it reads; of a longer context it reads the last ones.
+        steps_at_once: the longest horizon of one pass; longer ones continue from the forecasts.
+        levels: its quantile levels, between which others are interpolated; None for a model that draws paths.
+        token: the word for a token of its attention.
+        takes_covariates: whether it reads past and future covariates; no model reads static columns.
+        draws_paths: whether it forecasts by paths that it draws.
         attentions: the path of each stack's modules, with ``{}`` for the layer; those over time come first.
         depends_on_level: whether the same changes at another level have another forecast.
         longest: the most tokens of the encoder, of a context and special ones.
@@ -100,6 +114,9 @@ class ChronosFamily(OpenModel):
     name: ClassVar[str]
     model_path: ClassVar[str]
     pipeline_path: ClassVar[str]
+    token: ClassVar[str] = "patch"
+    takes_covariates: ClassVar[bool] = False
+    draws_paths: ClassVar[bool] = False
     attentions: ClassVar[Mapping[str, str]]
     depends_on_level: ClassVar[bool] = False
     special_end: ClassVar[str] = "window"
@@ -110,8 +127,9 @@ class ChronosFamily(OpenModel):
     rope_base: float | None = None
 
     def __init__(self, pipeline: Any, sampling: Sampling) -> None:
-        levels = None if self.draws_paths else tuple(map(float, pipeline.quantiles))
-        super().__init__(int(pipeline.model_context_length), int(pipeline.model_prediction_length), levels)
+        self.levels = None if self.draws_paths else tuple(map(float, pipeline.quantiles))
+        self.context_length = int(pipeline.model_context_length)
+        self.steps_at_once = int(pipeline.model_prediction_length)
         self.pipeline, self.sampling = pipeline, sampling
         self.network: Any = pipeline.inner_model
 
@@ -166,9 +184,11 @@ class ChronosFamily(OpenModel):
                 raise UserError(f"where names the layer {name} more than once")
         return [by_name[name] for name in names]
 
-    @override
     def token_ends(self, count: int) -> list[int | str] | None:
-        """Of the encoder if its attention was swapped, since then the special tokens are known."""
+        """Of the encoder if its attention was swapped, since then the special tokens are known.
+
+        See `tsattn.backbones.base.Backbone.token_ends`.
+        """
         layout: TokenLayout | None = getattr(self.network, "token_layout", None)
         if layout is None or count <= layout.special_tokens:
             return None
@@ -183,9 +203,25 @@ class ChronosFamily(OpenModel):
         """Take the series of a batch."""
         return ChannelRows.of(batch, self.context_length, covariates=self.takes_covariates, level=self.depends_on_level)
 
-    @override
+    def check_levels(self, asked: Sequence[float], name: str) -> None:
+        """Refuse levels beyond the outermost of the model `name`."""
+        first, *_, last = self.levels or (0.0, 1.0)
+        for level in asked:
+            if not first <= level <= last:
+                raise UserError(f"{name} forecasts quantiles from {first} to {last}: {level} lies outside")
+
+    def forecast(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        """The `quantiles`, or without any level the median `(B, horizon, C)`."""
+        found = self.quantiles(batch, horizon, levels or (MEDIAN,))
+        return found if levels else found[..., 0]
+
+    def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
+        """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws any."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
+
     @torch.no_grad()
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
         self.network.to(batch.past.device)
         rows = self.rows(batch)
         own = levels if self.levels is None else self.levels

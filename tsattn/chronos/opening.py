@@ -1,4 +1,4 @@
-"""Find pretrained weights by a shipped name, a file, a folder or a name on the hub, and open them as a pipeline."""
+"""Find pretrained weights by their folder or their name on the hub, and open them as a pipeline."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 
-from tsattn.backbones import complete_backbone
-from tsattn.chronos.bolt.bolt_file import bolt_config, load_bolt, named_file, read_model, shipped_names, to_chronos_bolt
-from tsattn.chronos.bolt.bolt_network import UNSCALED
-from tsattn.chronos.families import Bolt, check_implementations, configured_family
+from tsattn.chronos.families import check_implementations, configured_family
 from tsattn.errors import UserError, first_line, folder_path, number_of, one_of
 
 RECORD = "adapted.json"  # in the folder of an adapted model, see `AdaptedChronos.save`
@@ -31,30 +27,28 @@ _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Assertio
 
 @dataclass(frozen=True)
 class NamedWeights:
-    """Weights by their name as it was typed: a shipped name comes first, then the disk, then the hub."""
+    """Weights by their name as it was typed: the disk comes first, then the hub."""
 
     name: str
-    file: Path | None = None  # of a `ChronosBolt`
     folder: Path | None = None  # of a Chronos model, or of an adapted one
     revision: str | None = None  # of a model on the hub
 
     @classmethod
     def of(cls, weights: Any, revision: str | None = None) -> NamedWeights:
-        """Find the weights of a name or path; a path object is never a shipped name or one on the hub."""
+        """Find the weights of a name or path; a path object is never a name on the hub."""
         if not isinstance(weights, str | PathLike):
             raise UserError(f"a Chronos model is opened by a name or folder, not by {weights!r}")
-        name, file, path = str(weights), named_file(weights), folder_path(weights)
-        folder = path if file is None and name and path.is_dir() else None
-        if (file or folder) and revision is not None:
+        name, path = str(weights), folder_path(weights)
+        folder = path if name and path.is_dir() else None
+        if folder is not None and revision is not None:
             raise UserError(f"{name} is no model on the hub, which alone has revisions: leave revision out")
         on_hub = isinstance(weights, str) and _ON_HUB.fullmatch(name) and not name.endswith(".safetensors")
-        if not (file or folder or on_hub):
+        if folder is None and not on_hub:
             raise UserError(
-                f"weights must be {', '.join(shipped_names())}, the path of a .safetensors file of a pretrained model, "
-                "the folder of a Chronos model or of an adapted one, or the name of one on the hub such as "
-                f"amazon/chronos-bolt-small, not {name!r}"
+                "weights must be the folder of a Chronos model or of an adapted one, or the name of one on the hub "
+                f"such as amazon/chronos-bolt-small, not {name!r}; the included pretrained model is the predictor tiny"
             )
-        return cls(name, file, folder, revision)
+        return cls(name, folder, revision)
 
     @property
     def is_adapted(self) -> bool:
@@ -75,8 +69,7 @@ def open_pipeline(
     """Open the pipeline of a pretrained model from safetensors; no code of the model runs.
 
     Args:
-        name_or_path: a shipped name, ``chronos-tiny``; the path of a ``.safetensors`` file of a pretrained model; a
-            folder; or a name on the hub, ``amazon/chronos-bolt-small``.
+        name_or_path: the folder of a Chronos model, or its name on the hub, ``amazon/chronos-bolt-small``.
         revision: the commit, tag or branch of a model on the hub; a commit pins the weights.
         device: where to put it.
         dtype: ``auto``, as it was saved, ``float32`` or ``bfloat16``.
@@ -91,11 +84,7 @@ def open_pipeline(
     named = NamedWeights.of(name_or_path, revision)
     if named.is_adapted:
         raise UserError(f"{named.name} holds an adapted model: tsattn.chronos.load_adapted opens it")
-    if named.file is None:
-        return _opened(named, device, dtype)
-    pipeline = _own_bolt(named.file)
-    pipeline.inner_model.eval().to(device, torch.bfloat16 if dtype == "bfloat16" else torch.float32)
-    return pipeline
+    return _opened(named, device, dtype)
 
 
 def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
@@ -134,21 +123,6 @@ def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
             raise UserError(f"{where} is damaged: it {what}, {one_of(names[:2])}{more}")
     if not all(bool(part.isfinite().all()) for part in model.parameters()):
         raise UserError(f"{where} is damaged: it holds weights that are not finite")
-    return pipeline
-
-
-def _own_bolt(path: Path) -> Any:
-    """The pipeline of chronos-forecasting with the weights of a `ChronosBolt`, whose model computes the same."""
-    model = read_model(path)
-    given = complete_backbone(model.description)
-    attention = given["attention"]
-    layers = attention if isinstance(attention, list) else [attention]
-    is_plain = all({**one, "kind": "standard", "scaling": 1.0} == one and not one.get("qk_norm") for one in layers)
-    if not is_plain or given["arcsinh"]:
-        raise UserError(f"{path} has other attention than Chronos-Bolt, {UNSCALED}, or arcsinh: it cannot be adapted")
-    config = bolt_config(given, model.context_length, model.prediction_length, model.quantiles)
-    pipeline = Bolt.unloaded(config, "sdpa")
-    pipeline.inner_model.load_state_dict(to_chronos_bolt(load_bolt(path).state_dict()))
     return pipeline
 
 

@@ -5,8 +5,10 @@ Each is called as its original is. Shape letters as in `tsattn.attention.base`.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import math
 from typing import Any, NoReturn
 
 import torch
@@ -18,7 +20,6 @@ from tsattn.attention import Attention, attention_class, build_attention
 from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import FullPattern
 from tsattn.attention.projections import LowRankProjection
-from tsattn.chronos.bolt.bolt_network import DistanceBias, without_biases
 from tsattn.chronos.families import AttentionSite, ChronosFamily, TokenLayout
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
@@ -68,13 +69,48 @@ class SwappedAttention(nn.Module):
         return values
 
 
+class DistanceBias(nn.Module):
+    """A copy of the relative bias of a `T5Attention`: for each head and bucket of distances in tokens.
+
+    The nearest distances have a bucket each, further ones share buckets that grow in proportion to the distance, and
+    all from `max_distance` on share the last. In an encoder later tokens have half of the buckets; in a decoder each
+    counts as the token itself.
+    """
+
+    def __init__(self, original: Any) -> None:
+        super().__init__()
+        self.num_buckets: int = original.relative_attention_num_buckets
+        self.max_distance: int = original.relative_attention_max_distance
+        self.both_ways = not original.is_decoder
+        self.weight: Tensor = copy.deepcopy(original.relative_attention_bias.weight)
+
+    def forward(self, queries: int, keys: int, seen: int) -> Tensor:
+        """The bias `(1, H, N, S)` of the last `queries` tokens, after `seen` others, looking at the first `keys`."""
+        # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
+        ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
+        line: Tensor = self.weight[self.buckets(ahead)].T
+        return line.unfold(1, keys, 1).flip(1)[None]
+
+    def buckets(self, ahead: Tensor) -> Tensor:
+        """Find the bucket of each number of tokens that a key lies ahead of its query."""
+        number, first, distance = self.num_buckets, torch.zeros_like(ahead), (-ahead).clamp(min=0)
+        if self.both_ways:
+            number //= 2
+            first, distance = (ahead > 0).long() * number, ahead.abs()
+        exact = number // 2
+        # in float32, in which the pretrained weights were assigned to their buckets
+        share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        far = exact + (share * (number - exact)).long()
+        return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
+
+
 class SwappedT5Attention(SwappedAttention):
     """Replaces a self-attention `T5Attention`; copies its relative position bias if it owns one."""
 
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool, original: Any) -> None:
         super().__init__(attention, layout, as_original=as_original)
         self.layer = original.layer_idx
-        self.relative_bias = DistanceBias.of(original) if original.has_relative_attention_bias else None
+        self.relative_bias = DistanceBias(original) if original.has_relative_attention_bias else None
 
     @override
     def forward(
@@ -88,7 +124,7 @@ class SwappedT5Attention(SwappedAttention):
         seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
         count = hidden_states.shape[1]
         if position_bias is None and self.relative_bias is not None:
-            position_bias = self.relative_bias.of_many(count, seen + count, seen)
+            position_bias = self.relative_bias(count, seen + count, seen)
         # a mask of padding is the same for every query
         of_keys = mask is None or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
         if cache is None and self.layout is not None and not self.as_original and of_keys:
@@ -183,6 +219,14 @@ class PairRotation(nn.Module):
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
         return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+
+
+def without_biases(attention: Attention) -> Attention:
+    """Remove the biases of an attention's linear maps, and return it."""
+    for part in attention.modules():
+        if isinstance(part, nn.Linear):
+            part.register_parameter("bias", None)
+    return attention
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:

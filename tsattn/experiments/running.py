@@ -329,19 +329,23 @@ class _PreparedRun:
         if self.recording is not None:
             self.recording.check_data(data)
         fit_data, held_out = calibration_parts(data, experiment.model["calibrate"], experiment.output)
-        own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
-        sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
-        first = [f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"]
+
+        def opening() -> str:  # once what was checked has chosen its context
+            own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
+            sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
+            return f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"
+
+        first = [opening]
 
         def say(line: str) -> None:
             while first:
-                self.hooks.say(first.pop())
+                self.hooks.say(first.pop()())
             self.hooks.say(line)
 
         training = self._training(say)
         if not _is_network(predictor):  # whose fit checks first, with the Trainer that trains
             predictor.check_fit(fit_data, training)
-            self.hooks.say(first.pop())
+            self.hooks.say(first.pop()())
         if not predictor.is_trained:
             self.hooks.say(predictor.summary)
         with own_random_state(self.seed):

@@ -60,7 +60,7 @@ class Forecaster:
     text, or whole numbers that count steps; it may be the index.
 
     Missing values and gaps are masked: neither trained on nor scored. The logger ``tsattn`` names unused columns.
-    Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
+    Models without training (``tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
         backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default is

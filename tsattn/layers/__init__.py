@@ -2,7 +2,7 @@
 
 from tsattn.layers.covariates import CalendarFeatures, CategoryVectors, Covariates, CovariateTokens, HorizonEffect
 from tsattn.layers.encoder import BlockStack, Encoder, EncoderBlock, TokenBatchNorm, token_norm
-from tsattn.layers.outputs import OutputDistribution, QuantileFan, distribution, output_fan
+from tsattn.layers.outputs import OutputDistribution, QuantileFan, at_levels, distribution, output_fan, running_maximum
 from tsattn.layers.tokens import DirectHead, Dropout, FlattenHead, InstanceNorm, Patches, TokenEmbedding
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "QuantileFan",
     "TokenBatchNorm",
     "TokenEmbedding",
+    "at_levels",
     "distribution",
     "output_fan",
+    "running_maximum",
     "token_norm",
 ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from operator import sub
@@ -312,3 +313,23 @@ def _in_units(values: Tensor, batch: Batch) -> Tensor:
 def _on_scale(values: Tensor, batch: Batch) -> Tensor:
     """Values `(B, T, C, N)` in original units on the scale of the batch, float64."""
     return values.to(EXACT) if batch.units is None else batch.units.normalise(values)
+
+
+def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
+    """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
+    if [*own] == [*asked]:
+        return quantiles
+    after = [max(1, bisect_left(own, level)) for level in asked]
+    before = [at - 1 for at in after]
+    share = [(level - own[low]) / (own[high] - own[low]) for level, low, high in zip(asked, before, after, strict=True)]
+    return torch.lerp(quantiles[..., before], quantiles[..., after], quantiles.new_tensor(share))
+
+
+def running_maximum(places: Tensor) -> Tensor:
+    """`torch.cummax` of `(R, L)` or `(R, L, C)` numbers from -1 on, along L; by doubling, since ONNX has none."""
+    step, L = 1, places.shape[1]
+    while step < L:
+        earlier = F.pad(places, (*[0, 0] * (places.dim() - 2), step, 0), value=-1)
+        places = torch.maximum(places, earlier[:, :L])
+        step *= 2
+    return places

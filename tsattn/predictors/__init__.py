@@ -16,7 +16,7 @@ from tsattn.errors import UserError
 if TYPE_CHECKING:
     from tsattn.predictors.base import Predictor
 
-__all__ = ["PREDICTORS", "PRETRAINED", "Predictor", "build_predictor", "complete_predictor", "named_predictor"]
+__all__ = ["PREDICTORS", "Predictor", "build_predictor", "complete_predictor", "named_predictor"]
 __all__ += ["predictor_arguments", "predictor_kinds"]
 
 PREDICTORS = {
@@ -26,14 +26,12 @@ PREDICTORS = {
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
     "distilled": "tsattn.predictors.ensemble.Distilled",
+    "tiny": "tsattn.pretrained.tiny.Tiny",
     "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.predictors.NeuralForecast",
     "statsforecast": "tsattn.peers.predictors.StatsForecast",
 }
 """The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
-
-PRETRAINED: dict[str, dict[str, Any]] = {"chronos-tiny": {"kind": "chronos", "weights": "chronos-tiny"}}
-"""Names of pretrained models that stand for a whole description, wherever a kind is named."""
 
 
 def predictor_kinds() -> list[str]:
@@ -69,13 +67,10 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
     from tsattn.predictors.base import Predictor
     from tsattn.predictors.network import NetworkPredictor
 
-    table = {**BACKBONES, **{name: PREDICTORS[one["kind"]] for name, one in PRETRAINED.items()}, **PREDICTORS}
+    table = {**BACKBONES, **PREDICTORS}
     kind, chosen = descriptions.named(description, what=what, table=table)
-    if kind in PRETRAINED:
-        for name in PRETRAINED[kind].keys() & chosen.keys():
-            raise UserError(f"{what} {kind} has {name} of its own: leave {name} out, or give another kind")
-        chosen = {**PRETRAINED[kind], **chosen}
-        kind = chosen.pop("kind")
+    if kind == "chronos-tiny":
+        raise UserError("chronos-tiny is no longer included: name tiny, the pretrained model that took its place")
     cls = descriptions.class_of(kind, Predictor, Backbone, what=what, table=table)
     return kind, NetworkPredictor if issubclass(cls, Backbone) else cls, chosen
 

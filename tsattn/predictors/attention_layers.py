@@ -80,8 +80,7 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
         if any(type(one.network).__module__.startswith(("transformers.", "chronos.")) for one in networks.values()):
             raise UserError(
                 f"the attention of {predictor.name} is that of its own library, which shows no weights; valid are "
-                "chronos-tiny as it is, and Chronos models with attention of this package, as --attention standard, "
-                "which computes the same"
+                "Chronos models with attention of this package, as --attention standard, which computes the same"
             )
         kinds = [kind for kind in (*BACKBONES, *PREDICTORS) if "attention" in predictor_arguments(kind)]
         valid = f"{one_of(kinds)}, and ensembles of them"

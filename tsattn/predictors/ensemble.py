@@ -147,8 +147,12 @@ class Ensemble(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        for (copy, own_data, own), *_ in self._parts(data, training):  # the others differ in their seeds alone
-            copy.check_fit(own_data, own)
+        for number, parts in enumerate(self._parts(data, training)):
+            for copy, own_data, own in parts[:1]:  # the others differ in their seeds alone
+                copy.check_fit(own_data, own)
+                # which may have shortened its context to the data
+                self.described[number] = replace(self.described[number], predictor=copy.description)
+        self.arguments["members"] = [member.description for member in self.described]
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

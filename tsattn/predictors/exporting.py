@@ -26,6 +26,7 @@ from tsattn.attention import Attention, attention_kind
 from tsattn.attention.patterns import FullPattern
 from tsattn.batch import EXACT, Batch, LastSeason, WindowUnits
 from tsattn.errors import UserError, one_of
+from tsattn.layers import running_maximum
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import Ridge
 from tsattn.scaler import Units
@@ -128,9 +129,7 @@ class RawForecast(nn.Module):
         )
         return self.predictor.in_units(self.predictor(batch).to(context.dtype), batch, self.units).to(context.dtype)
 
-    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits | None:
-        if not self.predictor.seasons:
-            return None
+    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits:
         tables = self.units.mean, self.units.scale
         mean, scale = (table.expand(context.shape[0], -1) if series is None else table[series] for table in tables)
         # what was never observed is 0 on the scale
@@ -154,13 +153,8 @@ def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
 
 
 def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> Tensor:
-    """Replace each missing number of `(B, n, C)` by the last known one before it, else by the other; by doubling."""
-    length = values.shape[1]
-    known = torch.where(observed, torch.arange(length, device=values.device)[:, None], -1)
-    step = 1
-    while step < length:
-        known = torch.maximum(known, F.pad(known, (0, 0, step, 0), value=-1)[:, :length])
-        step *= 2
+    """Replace each missing number of `(B, n, C)` by the last known one before it, else by the other."""
+    known = running_maximum(torch.where(observed, torch.arange(values.shape[1], device=values.device)[:, None], -1))
     last = torch.where(observed, values, 0.0).gather(1, known.clamp(min=0))
     return torch.where(known >= 0, last, other)
 

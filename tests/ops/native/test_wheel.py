@@ -111,7 +111,7 @@ def test_without_a_compiler_that_works_a_wheel_is_for_any_platform(
     reason = "failing 1.0 does not compile them: error: no" if has_compiler else "as there is no C++ compiler"
     assert reason in said
     there = set(zipfile.ZipFile(wheel).namelist())
-    assert {"tsattn/ops/native/source/attention.cpp", "tsattn/chronos/bolt/weights/chronos-tiny.safetensors"} <= there
+    assert {"tsattn/ops/native/source/attention.cpp", "tsattn/pretrained/weights/tiny.safetensors"} <= there
 
 
 def test_an_editable_install_compiles_when_they_are_used(tmp_path: Path) -> None:

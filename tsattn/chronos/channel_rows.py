@@ -1,6 +1,6 @@
-"""A pretrained model that forecasts, its batches as series, and a Chronos-Bolt of this package's own layers.
+"""The batches of tsattn as series that a model of chronos-forecasting takes.
 
-Models of chronos-forecasting take a series a row, missing values as NaN. Chronos-T5 reads the level: it gets original
+The models take a series a row, missing values as NaN. Chronos-T5 reads the level: it gets original
 units. The others subtract mean and deviation themselves: they get the scale of the batch, as single precision has no
 digits for the changes of a series far from 0. They divide a context of one number by a constant in original units: such
 contexts are given in these, counted from that number.
@@ -10,123 +10,13 @@ Shape letters: B windows, C channels, L context, T horizon, P past-only and F kn
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 import torch
 from einops import rearrange
-from torch import Tensor, nn
-from typing_extensions import override
+from torch import Tensor
 
 from tsattn.batch import EXACT, Batch, WindowUnits
-from tsattn.chronos.bolt.bolt_file import load_bolt, read_model
-from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
-from tsattn.errors import UserError
-from tsattn.task import MEDIAN
-
-ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Paths to draw for a series (None: as many as the model says), and the seed of each series.
-
-    A series gets the paths that its pipeline draws for it alone after `torch.manual_seed(seed)`.
-    """
-
-    paths: int | None = None
-    seed: int = 1
-
-
-class OpenModel(ABC):
-    """A pretrained model that forecasts quantiles of any horizon.
-
-    Args:
-        context_length: the most past steps that it reads; of a longer context it reads the last ones.
-        steps_at_once: the longest horizon of one pass; longer ones continue from the forecasts.
-        levels: its quantile levels, between which others are interpolated; None for a model that draws paths.
-
-    Attributes:
-        network: the module that forecasts.
-        token: the word for a token of its attention.
-        takes_covariates: whether it reads past and future covariates; no model reads static columns.
-        draws_paths: whether it forecasts by paths that it draws.
-    """
-
-    network: nn.Module
-    token: ClassVar[str] = "patch"
-    takes_covariates: ClassVar[bool] = False
-    draws_paths: ClassVar[bool] = False
-
-    def __init__(self, context_length: int, steps_at_once: int, levels: tuple[float, ...] | None) -> None:
-        self.context_length = context_length
-        self.steps_at_once = steps_at_once
-        self.levels = levels
-
-    @abstractmethod
-    def token_ends(self, count: int) -> list[int | str] | None:
-        """See `tsattn.backbones.base.Backbone.token_ends`."""
-
-    @abstractmethod
-    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
-        """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
-
-    def forecast(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
-        """The `quantiles`, or without any level the median `(B, horizon, C)`."""
-        found = self.quantiles(batch, horizon, levels or (MEDIAN,))
-        return found if levels else found[..., 0]
-
-    def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
-        """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws any."""
-        raise NotImplementedError(f"{type(self).__name__} draws no paths")
-
-    def check_levels(self, asked: Sequence[float], name: str) -> None:
-        """Refuse levels beyond the outermost of the model `name`."""
-        first, *_, last = self.levels or (0.0, 1.0)
-        for level in asked:
-            if not first <= level <= last:
-                raise UserError(f"{name} forecasts quantiles from {first} to {last}: {level} lies outside")
-
-
-class OwnBolt(OpenModel):
-    """A `ChronosBolt` as its file holds it, which needs no extra; the weights are read at the first forecast."""
-
-    levels: tuple[float, ...]
-
-    def __init__(self, path: Path) -> None:
-        model = read_model(path)
-        super().__init__(model.context_length, model.prediction_length, model.quantiles)
-        self.path = path
-
-    @cached_property
-    def network(self) -> ChronosBolt:  # type: ignore[override]
-        """Load the weights."""
-        return load_bolt(self.path)
-
-    @override
-    def token_ends(self, count: int) -> list[int | str] | None:
-        return self.network.token_ends(count)
-
-    @override
-    @torch.no_grad()
-    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
-        network, own = self.network.to(batch.past.device), self.levels
-        context = rearrange(batch.past.float(), "B L C -> (B C) L")
-        observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
-        parts = []
-        for start in range(0, len(context), ROWS_AT_ONCE):
-            past, known = context[start : start + ROWS_AT_ONCE], None
-            if observed is not None:
-                known = observed[start : start + ROWS_AT_ONCE]
-                first = first_seen(known)
-                past, known = past[:, first:], known[:, first:]
-            raw = continued_quantiles(network, own, past, known, self.context_length, horizon)
-            parts.append(at_levels(raw.sort(1).values.transpose(1, 2), own, levels))
-        return rearrange(torch.cat(parts), "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
 
 
 @dataclass(frozen=True)
@@ -206,16 +96,6 @@ class ChannelRows:
         if self.units is not None:
             forecast = self.units.normalise(forecast)
         return forecast.to(batch.past.dtype)
-
-
-def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
-    """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
-    if [*own] == [*asked]:
-        return quantiles
-    known, levels = torch.tensor([*own], dtype=torch.float64), torch.tensor([*asked], dtype=torch.float64)
-    after = torch.searchsorted(known, levels).clamp(min=1)
-    share = (levels - known[after - 1]) / (known[after] - known[after - 1])
-    return torch.lerp(quantiles[..., after - 1], quantiles[..., after], share.to(quantiles))
 
 
 def is_constant(context: Tensor) -> Tensor:

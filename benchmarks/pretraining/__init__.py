@@ -1,0 +1,1 @@
+"""The training of the included pretrained model: its data, network and commands."""
