@@ -187,7 +187,7 @@ def five_steps(backbone: Any, **more: Any) -> Forecaster:
     return Forecaster(backbone, **{**SIZES, "max_steps": 5, **more})
 
 
-SEVERAL = {"kind": "ridge", "pooling": 10.0}
+SEVERAL = {"kind": "ridge", "penalty": 10.0}
 
 
 @pytest.mark.parametrize("backbone", [ENSEMBLE, SEVERAL], ids=["ensemble", "several ridges"])

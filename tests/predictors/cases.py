@@ -24,7 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive": {"kind": "seasonal_naive"},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
-    "ridge-longer": {"kind": "ridge", "pooling": 10.0, "context_length": 31},
+    "ridge-longer": {"kind": "ridge", "penalty": 10.0, "context_length": 31},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
     "itransformer": {"kind": "itransformer", **SMALL},

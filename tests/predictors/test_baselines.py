@@ -203,7 +203,7 @@ def test_what_is_chosen_has_the_lowest_errors_on_validation(data: FrameDataModul
     maps = ridge.fit(data, told)["chosen"]["maps"]
     errors = [one["mse_scaled"] for one in maps]
     assert errors == sorted(errors)
-    assert errors[-1] <= 1.05 * errors[0]
+    assert errors[-1] <= 1.1 * errors[0]
     assert ridge.context_length == max(one["context_length"] for one in maps)
     for choice in maps:
         squared = count = 0.0
@@ -251,7 +251,8 @@ def test_contexts_leave_three_quarters_of_the_rows_to_the_windows(data: FrameDat
 
 
 def test_of_very_many_numbers_the_channels_share_a_map(data: FrameDataModule, monkeypatch: pytest.MonkeyPatch) -> None:
-    apart, shared = built(data, pooling=1.0, penalty=1e4, context_length=24), built(data, context_length=24)
+    apart, shared = built(data, penalty=1e4, context_length=24), built(data, context_length=24)
+    monkeypatch.setattr(ridge_room, "POOLINGS", (1.0,))
     apart.fit(data)
     monkeypatch.setattr(ridge_room, "_MOST_NUMBERS", 3 * 24 * 7 - 1)
     monkeypatch.setattr(ridge_room, "_KEPT_NUMBERS", 0)
@@ -278,7 +279,6 @@ def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> N
     ("arguments", "message"),
     [
         ({"penalty": 0.0}, "penalty must be a number above 0, not 0"),
-        ({"pooling": -1.0}, "pooling must be a number above 0, not -1"),
         ({"context_length": 0}, "context_length must be at least 1, not 0"),
         ({"penalty": "much"}, "predictor ridge: penalty must be a number or null, not 'much'"),
     ],

@@ -29,7 +29,7 @@ from tsattn.descriptions import parsed
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.configs import config_names, find_config, get_at, read_config, with_values
 from tsattn.experiments.run_folder import LIMITS, RunFolder
-from tsattn.predictors import predictor_kinds
+from tsattn.predictors import build_predictor, predictor_kinds
 
 if TYPE_CHECKING:
     from tsattn.experiments import Experiment
@@ -434,7 +434,13 @@ class Words:
         if self.options.print_config:
             print(yaml.safe_dump(plain(parts), sort_keys=False), end="")
             raise SystemExit(0)
-        return Experiment.of_parts(parts)
+        experiment = Experiment.of_parts(parts)
+        if not any(name in ("--data.context_length", "--data.init_args.context_length") for name, _ in pairs):
+            return experiment
+        # typed, it is meant: also for a model that would choose
+        predictor = build_predictor(experiment.model["backbone"])
+        own = predictor.with_context(experiment.data["init_args"]["context_length"])
+        return experiment if own is predictor else experiment.with_values({"model.backbone": own.description})
 
     def input_files(self, experiment: Experiment) -> list[str | None]:
         """The file of the data, and that of ``--input``, where there are such."""

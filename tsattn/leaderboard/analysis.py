@@ -39,6 +39,7 @@ LINEAR = ("ridge", "dlinear", "nlinear")
 """Kinds of linear models; a mean of linear models is one, too."""
 NAIVE = ("persistence", "seasonal_naive", "window_mean")
 """Kinds of forecasts that learn nothing."""
+_USUAL = 1000.0  # penalty of ridges in records of before 0.1, whose one map all channels shared
 _FIXED = ("identity", "uniform", "fixed_mixing")  # they look at no token, so there is nothing to train
 _FEWEST_SETS = 3  # a mean over two data sets has an interval too wide to say anything
 _MEANS = ("mse", "mae", "mase", "validation_mse", "parameters", "seconds")
@@ -194,7 +195,9 @@ class Analysis:
             return model
         runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
         contexts = runs["context_length"].dropna().astype(int)  # a run that failed early has none
-        return model if contexts.empty else ridge_label(contexts, model)
+        alpha = parsed(runs["experiment"].iloc[0])["model"]["backbone"].get("alpha", _USUAL)
+        penalty = "" if alpha == _USUAL else ", alpha chosen" if isinstance(alpha, list) else f", alpha {alpha:g}"
+        return model if contexts.empty else f"{ridge_label(contexts, model)[:-1]}{penalty})"
 
     def short(self, model: str) -> str:
         """The attention of a shown model; its whole name where models without attention are shown, too."""

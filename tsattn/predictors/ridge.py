@@ -35,17 +35,15 @@ if TYPE_CHECKING:
 
 CONTEXTS = (6, 12, 24, 48, 96, 192, 336, 512, 720, 1024)
 """Context lengths that are tried, up to a quarter of the training rows."""
-PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
-"""Penalties of the shared map that are tried, on the scale of the data."""
+PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
+"""Penalties of the shared map, on the scale of the data, tried from the middle outwards while the error falls."""
 POOLINGS = (1e2, 1e3, 1e4)
 """Penalties of a channel's distance from the shared map that are tried."""
 _QUARTER = 4
-_BEST, _NEAR = 4, 1.05  # contexts whose maps are averaged, and how far their errors may lie above the lowest
+_NEAR = 1.1  # how far the errors of contexts whose maps are averaged may lie above the lowest
 _FEW_WINDOWS, _BLOCKS = 30, 10  # of validation, below which blocks of training windows are left out instead
 _MOST_NUMBERS = 2**24  # C L T of maps of channels; beyond, there is the shared one alone
 _KEPT_NUMBERS = 2**26  # of sums of products that are kept in memory, not computed again
-
-Choice = Mapping[str, Any]
 
 
 def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
@@ -58,34 +56,30 @@ def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
 class Ridge(Predictor):
     """One linear map from context to horizon a channel, and waves of the calendar; float64.
 
-    It is the mean of up to four maps with the lowest squared errors on validation windows. They differ in context
-    length, in how a window is centred (by its mean or last value), in their waves (of the season, and of the next
-    longer of day, week and year), and in their penalties. With fewer than 30 validation windows, blocks of training
-    windows are left out in turn instead, and the channels share one map; so they do where maps of their own would have
-    more than 16 million numbers. Series share the map of their channel.
+    It is the mean of the maps of several context lengths, those whose squared error on validation windows is within a
+    tenth of the lowest. For each length the same windows choose how a window is centred (by its mean or last value),
+    the waves (of the season, and of the next longer of day, week and year), the penalty of the map that all channels
+    share, and that of a channel's distance from it. With fewer than 30 validation windows, blocks of training windows
+    are left out in turn instead, and the channels share one map; so they do where maps of their own would have more
+    than 16 million numbers. Series share the map of their channel.
 
     It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
     where one has weight 0 or is missing.
 
     Args:
         context_length: L; None tries several up to 1024, a quarter of the training rows at most.
-        penalty: on the squared coefficients of the map that all channels share, on the scale of the data; None tries
+        penalty: on the squared coefficients of the map that channels share, on the scale of the data; None tries
             several.
-        pooling: penalty on the squared distance of a channel's map from the shared one; None tries several, and the
-            shared map for all channels.
     """
 
     weight: Tensor  # (C or 1, L, T), of windows less their last values
     waves: Tensor  # (C or 1, F, T)
     periods: Tensor  # of the season and the next, see `Calendar`
 
-    def __init__(
-        self, *, context_length: int | None = None, penalty: float | None = None, pooling: float | None = None
-    ) -> None:
-        super().__init__(context_length=context_length, penalty=penalty, pooling=pooling)
+    def __init__(self, *, context_length: int | None = None, penalty: float | None = None) -> None:
+        super().__init__(context_length=context_length, penalty=penalty)
         self._own_length = None if context_length is None else whole_number("context_length", context_length)
         self._penalties = PENALTIES if penalty is None else (positive_number("penalty", penalty),)
-        self._poolings = POOLINGS if pooling is None else (positive_number("pooling", pooling),)
         self._reads_time: bool | None = None
 
     @override
@@ -94,7 +88,7 @@ class Ridge(Predictor):
 
     @override
     def with_context(self, context_length: int) -> Predictor:
-        return type(self)(**{**self.arguments, "context_length": context_length})
+        return self if self._own_length else type(self)(**{**self.arguments, "context_length": context_length})
 
     @property
     @override
@@ -134,8 +128,7 @@ class Ridge(Predictor):
         C, T, device = task.num_channels, task.prediction_length, torch.device("meta" if empty else "cpu")
         sizes = {"weight": self._own_length or task.context_length, "waves": len(Calendar(self._waves_of_season))}
         for name, size in sizes.items():
-            unknown = torch.full((C, size, T), math.nan, dtype=torch.float64, device=device)
-            self.register_buffer(name, unknown)
+            self.register_buffer(name, torch.full((C, size, T), math.nan, dtype=torch.float64, device=device))
         self.register_buffer("periods", torch.zeros(2, dtype=torch.int64, device=device))
 
     @override
@@ -147,7 +140,7 @@ class Ridge(Predictor):
         calendar = Calendar.of(data)
         if chosen is None:
             lengths = [self._own_length] if self._own_length else possible_contexts(data, CONTEXTS)
-            maps, train = choose(data, calendar, lengths, self._penalties, self._poolings)
+            maps, train = choose(data, calendar, lengths, self._penalties)
             facts["chosen"] = {"maps": maps}
             if training is not None:
                 label = ridge_label(one["context_length"] for one in maps)
@@ -238,7 +231,7 @@ class _Sums:
         return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
 
-def _centred(products: Mapping[int, Products], choice: Choice, calendar: Calendar, T: int) -> Equations:
+def _centred(products: Mapping[int, Products], choice: Mapping[str, Any], calendar: Calendar, T: int) -> Equations:
     length = choice["context_length"]
     return products[length].centred((length, T), calendar.levels[choice["waves"]], choice["centre"] == "mean")
 
@@ -247,11 +240,7 @@ Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # what is fitted,
 
 
 def choose(
-    data: ForecastDataModule,
-    calendar: Calendar,
-    lengths: Sequence[int],
-    penalties: Iterable[float],
-    poolings: Iterable[float],
+    data: ForecastDataModule, calendar: Calendar, lengths: Sequence[int], penalties: Sequence[float]
 ) -> tuple[list[dict[str, Any]], _Sums]:
     """Return the maps whose mean is taken, best first, and the sums of the training windows."""
     train, held = _Sums(data, "train", lengths, calendar), None
@@ -259,19 +248,23 @@ def choose(
         held = _Sums(data, "val", lengths, calendar)
         held = held if len(held.windows[0]) >= _FEW_WINDOWS else None
     pairs: Pairs = _blocks(train) if held is None else [(train.whole(), held.whole())]
-    best: dict[int, dict[str, Any]] = {}
-    for one in sorted(_of_shared(pairs, calendar, lengths, penalties, train.T), key=itemgetter("mse_scaled")):
-        best.setdefault(one["context_length"], one)
-    found = [*best.values()][:_BEST]
+    found = _best(_of_shared(pairs, calendar, lengths, penalties, train.T))
     fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
     if held is not None and train.channels > 1 and fits:
-        alone = _of_channels(train, held, pairs[0][0], found, poolings)
-        found = [min(ways, key=itemgetter("mse_scaled")) for ways in zip(found, *alone, strict=True)]
-        found.sort(key=itemgetter("mse_scaled"))
-    return [one for one in found if one["mse_scaled"] <= _NEAR * found[0]["mse_scaled"]], train
+        found = _best([*found, *_of_channels(train, held, pairs[0][0], found)])
+    return found, train
 
 
-def shared_errors(data: ForecastDataModule, lengths: Sequence[int], penalties: Iterable[float]) -> list[dict[str, Any]]:
+def _best(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The best way of each context length, of those whose errors are near the lowest."""
+    best: dict[int, dict[str, Any]] = {}
+    for one in sorted(ways, key=itemgetter("mse_scaled")):
+        best.setdefault(one["context_length"], one)
+    lowest = min(one["mse_scaled"] for one in ways)
+    return [one for one in best.values() if one["mse_scaled"] <= _NEAR * lowest]
+
+
+def shared_errors(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> list[dict[str, Any]]:
     """Return the shared map of each length and centre with the least squared error on validation windows."""
     calendar = Calendar.of(data)
     train, held = (_Sums(data, part, lengths, calendar) for part in ("train", "val"))
@@ -297,16 +290,18 @@ def _blocks(train: _Sums) -> Pairs:
 
 
 def _of_shared(
-    pairs: Pairs, calendar: Calendar, lengths: Iterable[int], penalties: Iterable[float], T: int
+    pairs: Pairs, calendar: Calendar, lengths: Iterable[int], penalties: Sequence[float], T: int
 ) -> list[dict[str, Any]]:
-    def measure(choice: dict[str, Any], penalties: Iterable[float]) -> dict[str, Any]:
-        errors, count = dict.fromkeys(penalties, 0.0), 0
-        for fit, test in pairs:
-            equations, other = (_centred(products, choice, calendar, T) for products in (fit, test))
-            count += other.count
-            for penalty in errors:
-                errors[penalty] += other.squared_error(equations.solve(penalty))
-        penalty = min(errors, key=errors.__getitem__)
+    def measure(choice: dict[str, Any], penalties: Sequence[float]) -> dict[str, Any]:
+        sides = [[_centred(products, choice, calendar, T) for products in pair] for pair in pairs]
+        errors: dict[float, float] = {}
+        middle = len(penalties) // 2
+        for outwards in (penalties[middle:], penalties[:middle][::-1]):
+            for penalty in outwards:
+                errors[penalty] = sum(test.squared_error(fit.solve(penalty)) for fit, test in sides)
+                if errors[penalty] > min(errors.values()):
+                    break
+        penalty, count = min(errors, key=errors.__getitem__), sum(test.count for _, test in sides)
         return {**choice, "penalty": penalty, "pooling": None, "mse_scaled": errors[penalty] / max(1, count)}
 
     found = []
@@ -320,20 +315,20 @@ def _of_shared(
 
 
 def _of_channels(
-    train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]], poolings: Iterable[float]
-) -> list[list[dict[str, Any]]]:
+    train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """The choices with each pooling."""
     calendar, T = train.calendar, train.T
     shared = [_centred(whole, one, calendar, T).solve(one["penalty"]) for one in choices]
-    found = [[{**one, "pooling": pooling, "mse_scaled": 0.0} for one in choices] for pooling in poolings]
-    count = 0
+    errors, count = dict.fromkeys(product(range(len(choices)), POOLINGS), 0.0), 0
     for products, others in zip(train, held, strict=True):
         count += others[held.lengths[0]].windows * T
         for place, towards in enumerate(shared):
             equations, other = (_centred(one, choices[place], calendar, T) for one in (products, others))
-            for ways in found:
-                ways[place]["mse_scaled"] += other.squared_error(equations.solve(ways[place]["pooling"], towards))
-    return [[{**one, "mse_scaled": one["mse_scaled"] / max(1, count)} for one in ways] for ways in found]
+            for pooling in POOLINGS:
+                errors[place, pooling] += other.squared_error(equations.solve(pooling, towards))
+    found = ((choices[place], pooling, error / max(1, count)) for (place, pooling), error in errors.items())
+    return [{**one, "pooling": pooling, "mse_scaled": error} for one, pooling, error in found]
 
 
 def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:

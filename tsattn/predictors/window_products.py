@@ -30,7 +30,7 @@ Numbers, Origins = NDArray[np.float64], NDArray[np.int64]
 DAY, WEEK, YEAR = 86_400, 7 * 86_400, 31_556_952  # seconds; a mean year
 SEASON_WAVES, NEXT_WAVES = 6, 3
 _RUN = 128  # fewer windows in a row are multiplied
-_AT_ONCE, _ROWS = 65_536, 4096  # windows that are updated together, or multiplied
+_AT_ONCE, _ROWS = 8192, 4096  # windows that are updated together, or multiplied
 
 
 @dataclass(frozen=True)
@@ -222,19 +222,17 @@ def _runs(origins: Origins, weight: Numbers, L: int) -> Iterator[tuple[int, int,
     """Yield stretches of windows, and whether these are whole, follow each other and have one weight."""
     full = (origins >= L) & (weight > 0)
     breaks = (np.diff(origins) != 1) | (np.diff(weight) != 0) | (np.diff(full) != 0)
-    bounds = [0, *(np.flatnonzero(breaks) + 1), len(origins)]
+    cuts = range(0, len(origins), _AT_ONCE)
+    bounds = np.unique([*cuts, *(np.flatnonzero(breaks) + 1), len(origins)]).tolist()
     pending = 0  # shorter ones that wait for the next run
     for start, end in itertools.pairwise(bounds):
-        if full[start] and end - start >= _RUN:
-            yield from _cut(pending, start, False)
-            yield from _cut(start, end, True)
+        is_run = full[start] and end - start >= _RUN
+        if is_run or end - pending >= _ROWS:
+            yield pending, start if is_run else end, False
             pending = end
-    yield from _cut(pending, len(origins), False)
-
-
-def _cut(start: int, end: int, is_run: bool) -> Iterator[tuple[int, int, bool]]:
-    size = _AT_ONCE if is_run else _ROWS
-    return ((low, min(low + size, end), is_run) for low in range(start, end, size))
+        if is_run:
+            yield start, end, True
+    yield pending, len(origins), False
 
 
 def _add_rows(sums: Numbers, rest: list[tuple[Numbers, Numbers, Numbers]]) -> None:
@@ -257,8 +255,8 @@ def _add_run(sums: Numbers, values: Numbers, columns: Numbers, K: int, weight: f
         np.multiply(last[i:], last[i], out=row)
         row += steps[i, i:-1]
         row -= first[i:] * first[i]
-    steps = np.triu(steps)
-    steps += np.triu(steps, 1).T
+    upper = torch.from_numpy(steps).triu_()
+    steps = (upper + upper.triu(1).T).numpy()
     size = 1 << (n + K).bit_length()
     spectrum = np.fft.rfft(values, size)
     of_columns = np.conj(np.fft.rfft(columns, size, axis=0))
