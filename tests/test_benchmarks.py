@@ -17,11 +17,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from benchmarks.paper import wall_clock
 from tests.chronos.tiny_models import tiny_pipeline
 from tests.peers.there import needs_peers
 from tsattn.cli import main
+from tsattn.experiments.configs import find_config
+from tsattn.leaderboard.suite import read_suite
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
 
@@ -341,3 +344,27 @@ def test_how_often_intervals_hold_is_counted(tmp_path: Path, run: Run) -> None:
     is_asked = table["case"].isin(["four horizons", "unequal seed spread"]) | table["case"].str.contains("data sets")
     assert table.loc[is_asked, "coverage"].between(0.93, 0.97).all()
     assert table.loc[is_asked, "family"].max() < 0.05
+
+
+def test_tasks_of_the_arena_are_those_of_its_suite() -> None:
+    arena, panel = importlib.import_module("arena"), importlib.import_module("panel_worker")
+    tasks = yaml.safe_load(arena.TASKS.read_text())
+    suite = read_suite(find_config("arena", "suite", "suites"))
+    assert {*suite.data} == {*tasks["public"], *tasks["packages"], *(task.name for task in panel.TASKS)}
+    assert all(data.source["init_args"]["path"] == f"build/arena/{name}.parquet" for name, data in suite.data.items())
+    assert len(suite.data) >= 48
+    assert len({data.group for data in suite.data.values()}) >= 12
+
+
+def test_a_task_of_the_arena_has_all_steps() -> None:
+    arena = importlib.import_module("arena")
+    days = pd.DatetimeIndex(["2020-01-01", "2020-01-02", "2020-01-03", "2020-01-05"])
+    real = pd.DataFrame(
+        {"unique_id": ["0 x/a"] * 4 + ["1 x/b"], "source": "s", "ds": [*days, days[0]], "y": [None, 2, 3, 5, 1]}
+    )
+    found = arena.on_grid(arena.package_series(real, "s", "x/a"))
+    assert found["ds"].tolist() == [*pd.date_range(days[1], days[3])]
+    np.testing.assert_array_equal(found["y"], [2, 3, np.nan, 5])
+    steps = ("15min", "h", "D", "W-TUE", "MS", "QS", "YS")
+    stamps = [pd.date_range("2020-01-01", periods=9, freq=step).delete(4) for step in steps]
+    assert [arena.frequency_of(one) for one in stamps] == [*steps]

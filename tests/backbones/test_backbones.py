@@ -215,8 +215,8 @@ def test_without_a_mask_nothing_is_drawn() -> None:
 
 
 def test_what_a_kind_does_not_forecast_is_refused(task: Task) -> None:
-    with pytest.raises(UserError, match=r"dlinear has no distribution normal; those that do: transf"):
-        build_backbone("dlinear", task, Output((0.5,), "normal"))
+    with pytest.raises(UserError, match=r"Flat has no distribution normal; those that do: transf"):
+        build_backbone("tests.backbones.test_backbones.Flat", task, Output((), "normal"))
     with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles$"):
         build_backbone("tests.backbones.test_backbones.Flat", task, Output((0.5,)))
 

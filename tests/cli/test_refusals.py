@@ -117,8 +117,8 @@ datasets diagnose x.csv y.csv :: unknown argument y.csv; valid: --id_column
 datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
 datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv is not there: no such file or folder
-benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/earlier_windows.yaml
-benchmark --suite none :: no suite none: neither a file nor one of accuracy, earlier_windows, equal_training
+benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/arena.yaml
+benchmark --suite none :: no suite none: neither a file nor one of accuracy, arena, earlier_windows
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
 benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
 benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0

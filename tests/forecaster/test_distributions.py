@@ -16,7 +16,10 @@ from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 from tsattn.forecaster.sample_paths import StepCopula
+from tsattn.predictors.calibrated import calibration_parts, conformal_scores, fits_before
+from tsattn.predictors.fitted import fitted_again
 from tsattn.task import DISTRIBUTIONS, Output
+from tsattn.training import Execution, TrainerOptions, Training
 
 SIZES: dict[str, Any] = {**SMALL, "context_length": 28, "prediction_length": 7, "max_steps": 5}
 
@@ -310,13 +313,48 @@ def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:
         ridge.predict(level=[80, 99])
     few = {**SMALL, "val_rows": T + 2, "test_rows": T, "calibrate": True, "quantiles": (0.1, 0.5, 0.9)}
     with pytest.raises(UserError, match="needs 4 validation windows for an interval of 80 %, and there are 3: hold"):
-        Forecaster(**few).fit(frame_of({"one": 300}))
+        Forecaster(**few).fit(frame_of({"one": L + 3 * T + 2}))  # too short for rolling origins, too
     with pytest.raises(UserError, match=r"calibrate: 0\.9 parts the rows for validation in two, of which"):
         Forecaster(**{**RIDGE, **SPLIT, "calibrate": 0.9}).fit(frame_of({"one": 300}))
     with pytest.raises(UserError, match="calibrate needs rows for validation, and no series has enough"):
         Forecaster(**RIDGE, calibrate=True).fit(frame_of({"one": L + T + 2}))
     with pytest.raises(UserError, match="calibrate must be true, false, or the share"):
         Forecaster(**RIDGE, calibrate=1.5)
+
+
+def test_a_naive_forecast_of_a_short_series_is_calibrated_by_its_rolling_origins() -> None:
+    frame = frame_of({"one": 75})
+    values = frame["y"].to_numpy()
+    naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, calibrate=True).fit(frame)
+    errors = np.array(  # of the last third
+        [np.abs(np.resize(values[origin - 24 : origin], T) - values[origin : origin + T]) for origin in range(50, 64)]
+    )
+    assert naive.result.fit["calibration"]["windows"] == len(errors) == 14
+    forecast = naive.predict(level=80)
+    widened = np.sort(errors, axis=0)[11]  # the 12th: ceil(15 x 0.8)
+    np.testing.assert_allclose(forecast["0.9"] - forecast["predictions"], widened, rtol=1e-4)
+    np.testing.assert_allclose(forecast["predictions"] - forecast["0.1"], widened, rtol=1e-4)
+
+
+def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:
+    """The scores are those of a second model of the rows before; those of the first would be too small."""
+    options = {"context_length": 24, "prediction_length": T}
+    backbone = {"kind": "ridge", "penalty": 0.001}
+    frame = frame_of({"one": 90})
+    frame["y"] += np.random.default_rng(0).normal(size=90)
+    ridge = Forecaster(backbone, **options, calibrate=True).fit(frame)
+    data, kept = ridge.result.data, ridge.fitted.conformal
+    assert kept.facts["windows"] == 90 - 60 - T + 1
+    _, before = calibration_parts(data, True, Output())
+    assert fits_before(before, data)
+    assert before.splits[0].train_end == 60
+    execution = Execution(TrainerOptions.of(ridge.experiment.made()[1], is_new=False))
+    again = fitted_again(ridge.fitted.predictor, before, Training(execution.options, {}))
+    assert conformal_scores(again, before, execution).values.equal(kept.values)
+    optimistic = conformal_scores(ridge.fitted.predictor, before, execution).values
+    assert optimistic.mean() < 0.9 * kept.values.mean()
+    plain = Forecaster(backbone, **options).fit(frame).predict()
+    pd.testing.assert_series_equal(ridge.predict()["predictions"], plain["predictions"])
 
 
 def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:

@@ -180,6 +180,20 @@ def test_cross_validation_never_sees_what_comes(refit: bool) -> None:
     assert not spoilt.loc[~is_first, "predictions"].equals(honest.loc[~is_first, "predictions"])
 
 
+def test_cross_validation_refits_on_all_rows_before_each_origin() -> None:
+    """As by hand: validation chooses the steps, and a second model is trained on all rows before the origin."""
+    frame = frame_of({"a": 150})
+    options = {**SMALL, "max_steps": 8, "training": {"trainer": {"val_check_interval": 2}}}
+    rolled = Forecaster(**options).cross_validate(frame, windows=2, refit=True)
+    for origin, (_, part) in zip((150 - 2 * T, 150 - T), rolled.groupby("cutoff"), strict=True):
+        by_hand = Forecaster(**options).fit(frame[:origin], refit=True)
+        assert by_hand.result.refitted is not None
+        expected = by_hand.predict()["predictions"].to_numpy()
+        np.testing.assert_array_equal(part["predictions"], expected)
+        before = Forecaster(**options).fit(frame[:origin]).predict()["predictions"].to_numpy()
+        assert not np.allclose(before, expected)
+
+
 def test_cross_validation_says_which_windows_are_short(caplog: pytest.LogCaptureFixture) -> None:
     forecaster = Forecaster(**{**SMALL, "max_steps": 2})
     result = forecaster.cross_validate(frame_of({"a": 200, "b": 2 * T}), windows=2)

@@ -55,6 +55,28 @@ def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     assert scores["MAE"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
 
 
+def test_steps_have_the_season_that_is_given(tmp_path: Path) -> None:
+    """A naive forecast, the baseline and MASE read it, also after the model is saved."""
+    values = frame_of({"a": 90})["y"].to_numpy()
+    frame = pd.DataFrame({"ds": np.arange(90), "y": values})
+    options = {"context_length": 30, "prediction_length": T}
+    assert not np.ptp(Forecaster("seasonal_naive", **options).predict(frame)["predictions"])
+    seasonal = Forecaster("seasonal_naive", **options, data={"season_length": 24})
+    np.testing.assert_allclose(seasonal.predict(frame)["predictions"], repeated(values, 24, T), rtol=1e-5)
+    model = Forecaster("ridge", **options, data={"season_length": 24}).fit(frame[:60])
+    model.save(tmp_path / "model")
+    for one in (model, tsattn.load(tmp_path / "model")):
+        assert one.task.season_length == 24
+        scores = one.evaluate(frame)
+        assert scores.index.tolist() == ["ridge", "seasonal naive (24 steps)", "persistence"]
+        scale = np.abs(values[24:60] - values[:36]).mean()
+        assert scores["MASE"].tolist() == pytest.approx((scores["MAE"] / scale).tolist(), rel=1e-4)
+    with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
+        Forecaster(data={"season_length": 0})
+    with pytest.raises(UserError, match=r"give data=\{'season_length': \.\.\.\}"):
+        Forecaster().set_params(season_length=24)
+
+
 def test_without_a_frame_they_ask_for_one() -> None:
     with pytest.raises(UserError, match="seasonal_naive needs no fit, but it needs series to forecast: give a frame"):
         Forecaster("seasonal_naive").predict()

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.leaderboard.browser import CHROMIUM, DESK, PHONE, tried
 from tests.leaderboard.invented import board, row, rows
@@ -61,6 +62,28 @@ def test_the_table_has_a_column_for_each_attention_and_the_lowest_error_in_bold(
     ]
     verdict = f"`mlr` {MINUS}3.0 % ({MINUS}3.5 to {MINUS}2.5) better; `swa` equal within 1 %"
     assert [*table.rows[0]] == ["ETTh1", "0.400", "**0.388**", "0.400", "0.416", "1.000", verdict]
+
+
+def test_of_many_data_sets_the_means_are_shown() -> None:
+    names = [f"set {number}" for number in range(14)]
+    content = {
+        "data": [
+            {"name": name, "source": f"source {place // 2}", "class_path": "X"} for place, name in enumerate(names)
+        ],
+        **{"horizons": [24], "attentions": {"standard": "standard", "mlr": "mlr"}},
+        "predictors": {"patchtst": "patchtst"},
+        "questions": [{"ask": "Does it help?", "arms": ["patchtst, mlr"], "against": "patchtst, standard"}],
+    }
+    found = board(names, [24], shifts={"standard": 0.0, "mlr": -3.0}).table.to_pylist()
+    page = page_of(Analysis(Records.of(found, {"invented": yaml.safe_dump(content)})))
+    ((ask, _, _, data, size, _, verdict),) = page.table.rows
+    assert (ask, verdict) == ("Does it help?", "better")
+    assert data == "14 data sets of 7 sources: lower on 14, higher on 0 (sign test: p 0.00012)"
+    assert size.startswith(f"MSE {MINUS}3.0 % (")
+    assert [*page.rows] == ["patchtst: mlr\n/ standard"]
+    assert page.questions is None
+    assert page.details[0].table is not None
+    assert len(page.details[0].table.rows) == 14
 
 
 def test_no_table_is_wider_than_seven_columns_and_nothing_is_said_twice(folder: Path) -> None:

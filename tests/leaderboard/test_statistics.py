@@ -176,6 +176,18 @@ def test_a_claim_is_a_random_effects_mean_with_the_jackknifes_error() -> None:
     assert found.verdict() == "undecided"
 
 
+def test_data_sets_of_one_source_count_as_one() -> None:
+    first = {"a": estimate(-0.03, 0.01), "b": estimate(-0.01, 0.01), "c": estimate(-0.02, 0.02)}
+    others = {"d": estimate(0.01, 0.01), "e": estimate(0.0, 0.02)}
+    mean = np.average([-0.03, -0.01, -0.02], weights=[4, 4, 1])  # which do not differ by more than their errors
+    alone = over_data_sets({"abc": estimate(mean, 0.01 * 1.5**-1), **others})
+    found = over_data_sets({**first, **others}, dict.fromkeys(first, "abc"))
+    assert (found.estimate, found.between) == (pytest.approx(alone.estimate), pytest.approx(alone.between))
+    assert found.standard_error == pytest.approx(alone.standard_error)
+    assert (found.sources, found.df, found.better, found.worse) == (3, 2, 3, 1)
+    assert over_data_sets(first, dict.fromkeys(first, "abc")).reason.endswith("add data sets of other sources")
+
+
 def test_data_sets_without_an_interval_count_for_the_signs_alone() -> None:
     unknown = Difference(estimate=-0.5, reason="no model has two seeds", blocks=9, seeds=1)
     known = {"a": estimate(-0.01, 0.01), "b": estimate(-0.02, 0.01), "c": estimate(0.0, 0.01)}

@@ -68,7 +68,8 @@ def test_a_part_of_a_suite(tmp_path: Path) -> None:
 
 
 def test_questions(tmp_path: Path) -> None:
-    made = suite(tmp_path, questions=[ASK, {**ASK, "metric": "mae", "data": ["co2"], "posed": "after"}], margin=0.02)
+    second = {**ASK, "metric": "mae", "data": ["co2"], "horizons": [4], "posed": "after"}
+    made = suite(tmp_path, questions=[ASK, second], margin=0.02)
     first, second = made.questions
     assert (first.arms, first.against, first.metric, first.data) == (
         ("patchtst, mlr",),
@@ -77,6 +78,7 @@ def test_questions(tmp_path: Path) -> None:
         None,
     )
     assert (first.posed_before, second.posed_before, second.data, made.margin) == (True, False, ("co2",), 0.02)
+    assert (first.horizons, second.horizons) == (None, (4,))
     assert Suite.of("again", made.text).questions == made.questions
 
 
@@ -115,6 +117,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"chosen": {"co2": {"patchtst, mrl": {}}}}, r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)"),
     ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
     ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
+    ({"questions": [{**ASK, "horizons": [6]}]}, "names horizon 6, not among horizons"),
     ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
     ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
     ({"questions": ["why"]}, "a question must be a mapping with the keys"),

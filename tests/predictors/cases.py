@@ -25,6 +25,8 @@ CASES: dict[str, dict[str, Any]] = {
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
     "ridge-longer": {"kind": "ridge", "penalty": 10.0, "context_length": 31},
+    "theta": {"kind": "theta", "context_length": 31},
+    "ets": {"kind": "ets", "context_length": 31},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
     "itransformer": {"kind": "itransformer", **SMALL},
@@ -57,8 +59,9 @@ WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 # whose forecasts have waves of the calendar, which do not grow with the window
 BY_TIME = ("ridge", "ridge-own-context", "ridge-longer", "ensemble")
 
-# whose forecasts move and grow with the window; `tiny` knows where 0 is
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, "dlinear", "nlinear", "tiny"))
+# whose forecasts move and grow with the window; `tiny` and local models know where 0 is
+WITH_ZERO = ("theta", "ets", "tiny")
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, *WITH_ZERO, "dlinear", "nlinear"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

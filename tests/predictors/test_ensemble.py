@@ -263,14 +263,10 @@ def test_a_teacher_of_a_longer_context_is_refused_before_anything_is_fitted(tmp_
     assert not (tmp_path / "run").exists()
 
 
-def test_a_pretrained_member_keeps_the_context_that_short_series_leave_it(tmp_path: Path) -> None:
+def test_a_pretrained_member_takes_series_shorter_than_its_context(tmp_path: Path) -> None:
     frame = frame_of({"a": 90, "b": 90})
     sizes: dict[str, Any] = {"prediction_length": 6, "max_steps": 2, "accelerator": "cpu"}
-    alone = Forecaster("tiny", **sizes).fit(frame)
     forecaster = Forecaster({"kind": "ensemble", "members": ["patchtst", "tiny"]}, **sizes).fit(frame)
-    found = forecaster.fitted.predictor
-    assert found.context_length == alone.fitted.predictor.context_length < 90
+    assert forecaster.fitted.predictor.context_length > 90
     forecaster.save(tmp_path / "model")
-    again = load(tmp_path / "model")
-    assert again.fitted.predictor.description == found.description
-    pd.testing.assert_frame_equal(again.predict(frame), forecaster.predict(frame))
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict(frame), forecaster.predict(frame))

@@ -203,10 +203,10 @@ def test_gaps_are_filled_from_the_past_and_a_guess_is_not_compared_with_them() -
     rows = np.array([[nan, 1, 2, 3, nan, nan, nan, 7, nan], [nan, 1, 2, nan, nan, nan, 5, nan, nan], [nan] * 9])
     known = torch.tensor(np.isfinite(rows))
     whole, first = filled(torch.tensor(rows), known, torch.tensor([3, 1, 3]))
-    # of a gap longer than a season the rest is the last value; without a season all of it
-    assert whole.tolist() == [[0, 1, 2, 3, 1, 2, 3, 7, 7], [0, 1, 2, 2, 2, 2, 5, 5, 5], [0] * 9]
+    # without a season by the last value
+    assert whole.tolist() == [[0, 1, 2, 3, 1, 2, 3, 7, 2], [0, 1, 2, 2, 2, 2, 5, 5, 5], [0] * 9]
     assert first.tolist() == [1, 1, 8]
-    assert filled(torch.tensor(rows), known, torch.tensor([2, 2, 2]))[0][0].tolist() == [0, 1, 2, 3, 2, 3, 3, 7, 7]
+    assert filled(torch.tensor(rows), known, torch.tensor([2, 2, 2]))[0][0].tolist() == [0, 1, 2, 3, 2, 3, 2, 7, 2]
     row, known = noisy(60, 12), torch.tensor(np.random.default_rng(1).random(60) > 0.3)
     known[:5], known[55:] = False, False
     made = made_for(np.where(known, row, nan), 12, 10, known)

@@ -84,7 +84,7 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
     run = tmp_path / "run"
     assert main(words(csv, run)) == 0
     said = capsys.readouterr().out
-    assert "training: up to 20 steps, validation every 10 steps on 3 windows, ending after 7 without" in said
+    assert "training: up to 20 steps, validation every 10 steps on 3 windows, ending after 7 more than 10 %" in said
     config = yaml.safe_load((run / "config.yaml").read_text())
     forecaster = Forecaster(context_length=24, prediction_length=12, accelerator="cpu").fit(monthly())
     assert config["model"]["backbone"] == forecaster.predictor.description == ForecastingModule().description
@@ -124,6 +124,14 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
     sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu", "quantiles": ()}
     Forecaster(BACKBONE, **sizes).fit(monthly())
     assert seen == [20 * number for number in range(1, 2 + 7 + 1)], "seven after the best, of 400 steps"
+    seen.clear()
+    errors = iter([3.0, 2.0, *[2.15] * 30])
+    Forecaster(BACKBONE, **sizes).fit(monthly())
+    assert seen[-1] == 400, "an error that does not clearly rise may fall with the learning rate"
+    seen.clear()
+    errors = iter([3.0, 2.0, *[2.15] * 30])
+    Forecaster(BACKBONE, **sizes, training={"patience": 3}).fit(monthly())
+    assert seen[-1] == 20 * (2 + 3), "patience that is asked for counts them all"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.5] * 30])
     Forecaster(BACKBONE, **sizes, max_steps=60).fit(monthly())

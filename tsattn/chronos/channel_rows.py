@@ -67,7 +67,7 @@ class ChannelRows:
         values = batch.past, batch.past[:, :0] if batch.target is None else batch.target
         past, target = (part if units is None else units.restore(part) for part in values)
         past = _by_channel(past, batch.past_observed).float()
-        target = _by_channel(target, batch.target_observed).float()
+        target = _by_channel(target, None if batch.target is None else batch.target_observed).float()
         known, ahead = (
             None if part is None or not covariates else _by_channel(part, observed).float()
             for part, observed in (

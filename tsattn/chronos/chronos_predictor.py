@@ -244,6 +244,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         self.options = ChronosOptions(**self.arguments)
         self.is_trained = self.options.trained is not None
         self.needs_fit = self.options.is_fitted
+        self.reads_short = not self.needs_fit
         self.uses_covariates = False  # until the weights are known
         self._unfitted: ChronosFamily | None = None
 

@@ -267,9 +267,9 @@ def session() -> Iterator[None]:
 
 _TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-# of the data, what a trained model knows already
-_KNOWN = (
-    *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
+_KNOWN = (  # of the data, what a trained model knows already
+    *("context_length", "prediction_length", "season_length", "batch_size", "scaling", "frequency", "val_windows"),
+    "transform",
     *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
 )
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
@@ -431,16 +431,13 @@ class Words:
         parts = parsed_words(flat(pairs), f"tsattn {self.command}", (*own, *["--horizon"] * (self.command == "fit")))
         if descriptions:
             parts.model.backbone = with_values(plain(parts), descriptions)["model"]["backbone"]
+        if {"--data.context_length", "--data.init_args.context_length"} & dict(pairs).keys():  # also if it would choose
+            predictor = build_predictor(plain(parts)["model"]["backbone"])
+            parts.model.backbone = predictor.with_context(parts.data.init_args["context_length"]).description
         if self.options.print_config:
             print(yaml.safe_dump(plain(parts), sort_keys=False), end="")
             raise SystemExit(0)
-        experiment = Experiment.of_parts(parts)
-        if not any(name in ("--data.context_length", "--data.init_args.context_length") for name, _ in pairs):
-            return experiment
-        # typed, it is meant: also for a model that would choose
-        predictor = build_predictor(experiment.model["backbone"])
-        own = predictor.with_context(experiment.data["init_args"]["context_length"])
-        return experiment if own is predictor else experiment.with_values({"model.backbone": own.description})
+        return Experiment.of_parts(parts)
 
     def input_files(self, experiment: Experiment) -> list[str | None]:
         """The file of the data, and that of ``--input``, where there are such."""

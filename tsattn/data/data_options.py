@@ -37,6 +37,8 @@ class WindowOptions:
             each time, or ``auto``: a third of the windows trained on since the last validation.
         transform: of the targets, so that no forecast is negative: ``log``, ``log1p`` or ``box_cox``, whose lambda the
             training rows decide, or ``{kind: box_cox, lambda: 0.5}``. Forecasts and scores are in original units.
+        season_length: steps in a season, for naive and local models and MASE. By default it follows from the frequency;
+            where time counts steps it is 1.
 
     Raises:
         UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
@@ -51,10 +53,12 @@ class WindowOptions:
     scaling: str = "global"
     val_windows: int | Literal["auto", "all"] = "auto"
     transform: str | dict[str, Any] | None = None
+    season_length: int | None = None
 
     def __post_init__(self) -> None:
-        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-            whole_number(size, getattr(self, size))
+        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size", "season_length"):
+            if size != "season_length" or self.season_length is not None:
+                whole_number(size, getattr(self, size))
         whole_number("num_workers", self.num_workers, least=0)
         if not self.resident_gb >= 0:
             raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
@@ -117,6 +121,6 @@ class DataOptions(WindowOptions, TableOptions):
     def describe(self, panel: Panel, name: str = "panel") -> tuple[Task, Scaler]:
         """Return the task of a panel, which may be short, and the scale of all its rows, for what is not trained."""
         whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
-        task = new_task(panel, name, self.context_length, self.prediction_length)
+        task = new_task(panel, name, self.context_length, self.prediction_length, self.season_length)
         transform: Any = self.transform  # a mapping, once it was checked
         return task, fit_scaler(panel, whole, self.scaling, transform)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -119,6 +119,7 @@ class ForecastDataModule(LightningDataModule):
         self.num_workers, self.resident_gb = given.num_workers, given.resident_gb
         self.scaling, self.val_windows = given.scaling, given.val_windows
         self.transform: Any = given.transform
+        self.season_length = given.season_length
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.panel: Panel | None = None
@@ -154,7 +155,7 @@ class ForecastDataModule(LightningDataModule):
                 raise UserError("to forecast from a file, set `task` and `scaler` to those of a trained model first")
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
-            self.task = new_task(panel, self.name, self.context_length, self.prediction_length)
+            self.task = new_task(panel, self.name, self.context_length, self.prediction_length, self.season_length)
             self.scaler = fit_scaler(panel, splits, self.scaling, self.transform)
         else:
             for size in ("context_length", "prediction_length"):
@@ -197,13 +198,15 @@ class ForecastDataModule(LightningDataModule):
         context_length: int | None = None,
         seasons: Sequence[int] | None = None,
         device: torch.device = HOST,
+        *,
+        padded: bool = False,
     ) -> WindowDataset:
         """Return the windows of ``train``, ``val`` or ``test`` on a device; `context_length` is the model's by default.
 
-        Validation and test have the same windows whatever the context. For `seasons` see `Series.windows`.
+        Validation and test have the same windows whatever the context, if `padded` of any length. See `Series.windows`.
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
-        origins = all_origins(self.splits, part, *sizes)
+        origins = all_origins(self.splits, part, min(sizes[0], self.context_length) if padded else sizes[0], sizes[1])
         is_large = series.nbytes > self.resident_gb * 1e9
         if device.type in batches.RESIDENT_ON and not self.num_workers and not is_large:
             if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
@@ -227,9 +230,10 @@ class ForecastDataModule(LightningDataModule):
         """Return a copy for one training, of so many batches (None: an epoch) and scored windows (None: all)."""
         return self._copied(trainer=trainer, training_batches=batches, scored_windows=scored)
 
-    def with_validation(self, first: float, last: float) -> Self:
-        """Return a copy that validates on part of the validation rows of each series, between two shares of them."""
-        return self._copied(_splits=[split.with_validation(first, last) for split in self.splits])
+    def with_splits(self, change: Callable[[Split], Split], *more_parts: str) -> Self:
+        """Return a copy whose series are split in a changed way, maybe into more parts, on the present scale."""
+        parts = tuple(dict.fromkeys([*self.parts, *more_parts]))
+        return self._copied(_splits=[change(split) for split in self.splits], parts=parts)
 
     def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
         """Return a copy that splits by another rule and needs windows in these parts; `setup` scales it again."""
@@ -273,10 +277,10 @@ class ForecastDataModule(LightningDataModule):
         return self._in_order(windows, range(len(windows)), device)
 
     def eval_dataloader(
-        self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
+        self, part: str, context_length: int | None = None, every: int = 1, **cut: Any
     ) -> DataLoader[Batch]:
         """Load each `every`-th window of a part in the order of series and time, on the host. See `windows`."""
-        windows = self.windows(part, context_length, seasons)
+        windows = self.windows(part, context_length, **cut)
         return self._in_order(windows, range(0, len(windows), every))
 
     def predict_dataloader(self) -> DataLoader[Batch]:

@@ -29,8 +29,8 @@ from tsattn.task import Task
 logger = logging.getLogger("tsattn")
 
 
-def new_task(panel: Panel, name: str, context_length: int, prediction_length: int) -> Task:
-    """Return the task of forecasting the series of a panel, which has this name."""
+def new_task(panel: Panel, name: str, context_length: int, prediction_length: int, season: int | None) -> Task:
+    """Return the task of forecasting the series of a panel, which has this name; the frequency has a season, too."""
     covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
     return Task(
         data=name,
@@ -38,7 +38,7 @@ def new_task(panel: Panel, name: str, context_length: int, prediction_length: in
         prediction_length=prediction_length,
         channels=panel.channels,
         frequency=panel.frequency,
-        season_length=season_length(panel.frequency),
+        season_length=season_length(panel.frequency) if season is None else season,
         past_covariates=panel.past_names,
         future_covariates=panel.future_names,
         static=panel.static_names,

@@ -49,11 +49,11 @@ NOT_IN_KEY = (
     *("enable_autolog_hparams", "model_registry"),
 )
 OF_DATA: tuple[str, ...] = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
-OF_DATA += ("val_windows", "transform")
+OF_DATA += ("val_windows", "transform", "season_length")
 # left out of keys and of drawn seeds at these values, so that the keys of committed records hold
 _UNSAID = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
-    **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0},
+    **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0, "season_length": None},
 }
 _UNSAID_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
 _CHUNK = 1 << 26  # bytes

@@ -66,7 +66,7 @@ def measured(
     before = np.array([split.bounds(part)[0] for split in data.splits])
     table = measure(
         predictor.on(execution),
-        data.eval_dataloader(part, predictor.context_length, seasons=predictor.seasons),
+        data.eval_dataloader(part, predictor.context_length, seasons=predictor.seasons, padded=predictor.reads_short),
         units=data.series.units,
         levels=predictor.output.quantiles,
         ids=panel.ids,

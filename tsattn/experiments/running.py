@@ -30,8 +30,9 @@ from tsattn.experiments.result import Result, fitted_in
 from tsattn.experiments.run_folder import LIMITS, RunFolder, versions
 from tsattn.ops.native.record import kernels_as_noted, kernels_in_use
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.calibrated import calibration_parts, conformal_scores
-from tsattn.predictors.fitted import FittedPredictor, WarmStart, calibrate_checkpoint, save_predictor, with_levels
+from tsattn.predictors import fitted as fits
+from tsattn.predictors.calibrated import calibration_parts, conformal_scores, fits_before
+from tsattn.predictors.fitted import FittedPredictor, WarmStart, fitted_again, save_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_checksums, write_text, write_whole
 from tsattn.training import Execution, TrainerOptions, Training
@@ -299,7 +300,7 @@ class _PreparedRun:
             result, training, fit_data, held_out = self._fit()
             if not is_first_process() or self.options.arguments["fast_dev_run"]:
                 return result
-            result, execution = self._evaluate(result, fit_data, held_out), Execution(self.options)
+            result, execution = self._evaluate(result, training, fit_data, held_out), Execution(self.options)
             if self.recording is not None:
                 self.recording.write(result, execution, draws=self.hooks.beside)
             if self.refit:  # no failure of which loses the test
@@ -329,23 +330,21 @@ class _PreparedRun:
         if self.recording is not None:
             self.recording.check_data(data)
         fit_data, held_out = calibration_parts(data, experiment.model["calibrate"], experiment.output)
-
-        def opening() -> str:  # once what was checked has chosen its context
-            own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
-            sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
-            return f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"
-
-        first = [opening]
+        if held_out is not None and fits_before(held_out, fit_data):
+            check_one_device(self.options.arguments, "short series are calibrated by a second model, on one device")
+        own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
+        sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
+        first = [f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"]
 
         def say(line: str) -> None:
             while first:
-                self.hooks.say(first.pop()())
+                self.hooks.say(first.pop())
             self.hooks.say(line)
 
         training = self._training(say)
         if not _is_network(predictor):  # whose fit checks first, with the Trainer that trains
             predictor.check_fit(fit_data, training)
-            self.hooks.say(first.pop()())
+            self.hooks.say(first.pop())
         if not predictor.is_trained:
             self.hooks.say(predictor.summary)
         with own_random_state(self.seed):
@@ -396,7 +395,9 @@ class _PreparedRun:
         known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
         return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}
 
-    def _evaluate(self, result: Result, fit_data: ForecastDataModule, held_out: ForecastDataModule | None) -> Result:
+    def _evaluate(
+        self, result: Result, training: Training, fit_data: ForecastDataModule, held_out: ForecastDataModule | None
+    ) -> Result:
         """Validate what was fitted, calibrate it, and test it beside the baselines."""
         execution, facts, recording = Execution(self.options), dict(result.fit), self.recording
         fitted = result.fitted
@@ -406,15 +407,17 @@ class _PreparedRun:
             named = {"selected_by": metric, "validation_windows": scores["windows"]}
             facts |= {"validation_error": scores[metric], **named}
         if held_out is not None:
-            scores_kept = conformal_scores(fitted.predictor, held_out, execution)
+            is_before = self.predictor.needs_fit and fits_before(held_out, fit_data)
+            again = fitted_again(self.predictor, held_out, training.unwatched(self.options)) if is_before else None
+            scores_kept = conformal_scores(again or fitted.predictor, held_out, execution)
             known = facts["calibration"] = scores_kept.facts
             own = known["series_of_their_own"]
             said = f", {number_of(own, 'series')} by windows of its own" if own else ""
-            windows = number_of(known["windows"], "validation window")
+            windows = number_of(known["windows"], "rolling origin" if is_before else "validation window")
             self.hooks.say(f"calibrated by {windows}: levels up to {known['highest_level']:g}{said}")
             fitted = replace(fitted, conformal=scores_kept)
             if recording is not None:
-                calibrate_checkpoint(recording.folder.best, scores_kept)
+                fits.calibrate_checkpoint(recording.folder.best, scores_kept)
         tables: dict[str, ErrorTable] = {}
         if self.test and "test" in self.data.parts:
             predictor = with_levels(fitted, self.data.contents[0].ids).predictor
@@ -477,13 +480,6 @@ def _refitted(run: _PreparedRun, training: Training, result: Result) -> FittedPr
     """Fit a predictor of the same description to all rows, at the length that validation chose."""
     conformal = result.fitted.conformal
     data = run.data.with_all_rows(rescale=conformal is None)  # intervals are on the scale of the first fit
-    _, task, scaler = data.contents
-    again = build_predictor(run.experiment.model["backbone"])
-    again.build(task, run.experiment.output, empty=True)
-    # without the fits of members before, which were not to these rows
-    shown: dict[str, Any] = {"start": training.start, "bar": training.bar, "say": run.hooks.say}
-    unwatched = Training(run.options.without_files(), training.options, training.seed, **shown)
     run.hooks.say("refitting on all rows")
-    with own_random_state(run.seed):
-        again.fit(data, unwatched.at_length(result.fit))
-    return FittedPredictor(again.eval(), scaler, conformal)
+    again = fitted_again(result.fitted.predictor, data, training.unwatched(run.options).at_length(result.fit))
+    return FittedPredictor(again, data.contents[2], conformal)

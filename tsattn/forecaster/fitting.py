@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +16,7 @@ from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.calibrated import calibration_parts
 from tsattn.predictors.fitted import FittedPredictor, WarmStart
-from tsattn.predictors.ridge import shared_errors
+from tsattn.predictors.ridge import best_context
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
@@ -84,13 +83,16 @@ def run_on(
     return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
 
 
-def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool = False) -> FittedPredictor:
+def fitted_aside(
+    options: ForecasterOptions, panel: Panel, *, calibrates: bool = False, refit: bool = False
+) -> FittedPredictor:
     """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
     training = replace(options.training, progress=False, checkpoints=None, save_top_k=1)
     no_split: dict[str, Any] = dict.fromkeys(SPLIT)
     aside = replace(options, data=replace(options.data, **no_split), training=training)
     if options.predictor.needs_fit or calibrates:
-        return run_on(aside, panel, copies=True).fitted
+        result = run_on(aside, panel, copies=True, refit=refit)
+        return result.refitted or result.fitted
     return aside.built_for(panel)
 
 
@@ -122,8 +124,7 @@ def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     if len(possible) < 2 or "val" not in data.parts:
         return shortest
     fit_data, _ = calibration_parts(data, shortest.model["calibrate"], shortest.output)
-    best = min(shared_errors(fit_data, possible, _PENALTIES), key=itemgetter("mse_scaled"))
-    return experiment.with_values({"data.context_length": best["context_length"]})
+    return experiment.with_values({"data.context_length": best_context(fit_data, possible, _PENALTIES)})
 
 
 def _hooks(

@@ -75,7 +75,8 @@ class Forecaster:
         distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts, learnt by its likelihood.
         calibrate: calibrate intervals on validation windows (split-conformal), and allow ``predict(level=[80, 95])``
             for every model. A share (0.5) keeps the last part of the validation rows for calibration alone: rows that
-            also choose the weights make intervals a little too narrow.
+            also choose the weights make intervals a little too narrow. A series too short for validation windows is
+            calibrated by rolling origins in its last third, and a second model, fitted to the rows before.
         scaling: ``series`` standardises each series by its own mean and deviation, ``global`` all by one.
         transform: of the target: ``log``, ``log1p``, ``box_cox``, or ``{kind: box_cox, lambda: 0.5}``. Forecasts stay
             positive and quantiles stay exact; a point forecast by ``mse`` becomes about the median.
@@ -338,7 +339,8 @@ class Forecaster:
             frame: series to forecast.
             windows: origins of each series.
             step: rows between origins; `prediction_length` by default.
-            refit: train at each origin; by default one model, trained before the first origin, forecasts from all.
+            refit: train at each origin, and again on all rows before it, as `fit` does with `refit`: two trainings an
+                origin. By default one model, trained before the first origin, forecasts from all.
             level: as in `predict`.
 
         Returns:

@@ -138,7 +138,7 @@ class FrameModel:
             seen = replace(whole.until(ends[numbers, window]), fills_ahead=True)
             with quiet(window > 0):  # the first has the shortest series
                 if fitted is None or refit or not options.predictor.needs_fit:
-                    fitted = fitted_aside(options, seen, calibrates=calibrates)
+                    fitted = fitted_aside(options, seen, calibrates=calibrates, refit=refit)
                 made = pd.concat([*self._frames(seen, T, fitted, level)], ignore_index=True)
             rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
             truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out

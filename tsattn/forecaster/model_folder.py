@@ -74,18 +74,12 @@ class SavedModel:
             **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
             "scaling": (given["scaling"], fitted.scaler.scaling),
             "transform": tuple(one and one["kind"] for one in (given["transform"], transform)),
-            "backbone": tuple(_without_context(one.description) for one in (described, fitted.predictor)),
+            "backbone": tuple({**one.description, "context_length": None} for one in (described, fitted.predictor)),
             "frequency": (task.frequency if self.series is None else self.series.panel.frequency, task.frequency),
         }
         for name, (one, other) in pairs.items():
             if one != other:
                 raise damaged(folder, f"its {name} is {shown(one)} in one place and {shown(other)} in another")
-
-
-def _without_context(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out context lengths, which a fit may have shortened to its data, those of members included."""
-    members = [_without_context(one) if isinstance(one, Mapping) else one for one in description.get("members", ())]
-    return {**description, "context_length": None, "members": members}
 
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:

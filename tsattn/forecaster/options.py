@@ -55,7 +55,7 @@ class TrainingOptions:
         warmup_steps: steps over which the learning rate rises. By default a tenth of all, at most 100.
         schedule: learning rate after that: ``cosine`` falls to zero, ``constant`` stays.
         betas: decay rates of AdamW's running means.
-        patience: validations without improvement before training stops. By default 7, or none if you set `max_steps`.
+        patience: validations without improvement that stop training. By default 7, each 10 % worse; none with steps.
         min_delta: smallest decrease of the validation error that counts.
         selection: validation error that chooses the weights: ``mse``, ``mae`` or ``crps``. By default as the loss.
         mup: follow the muP rules, so that one learning rate serves every width.

@@ -160,8 +160,10 @@ class PathSampler:
             return None
         self._check_marginals()
         data, predictor = result.data, self._predictor
-        is_held_out = "val" in data.parts
-        return self._copula(data.windows("val", predictor.context_length, predictor.seasons)) if is_held_out else None
+        if "val" not in data.parts:
+            return None
+        sizes = predictor.context_length, predictor.seasons
+        return self._copula(data.windows("val", *sizes, padded=predictor.reads_short))
 
     def _copula_in(self, panel: Panel) -> StepCopula:
         """Find the copula in all windows of a panel, which the predictor may have been trained on."""

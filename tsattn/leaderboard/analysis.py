@@ -368,7 +368,14 @@ class Analysis:
         for pair in self.pairs:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
                 by_attention.setdefault(self.short(pair.model), {})[pair.dataset] = pair.mse
-        return {name: over_data_sets(sets) for name, sets in by_attention.items() if len(sets) >= _FEWEST_SETS}
+        return {
+            name: over_data_sets(sets, self.sources) for name, sets in by_attention.items() if len(sets) >= _FEWEST_SETS
+        }
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """Where each data set comes from, as its suite says."""
+        return {name: suite.data[name].group for name in self.datasets if (suite := self.suite_of(name)) is not None}
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
@@ -387,10 +394,15 @@ class Analysis:
     def _answer(self, question: Question, data: Iterable[str]) -> Answer:
         needed = {*question.arms, question.against}
         there = tuple(one for one in data if needed <= set(self.models[one]))
-        found = {one: self.difference(one, question.arms, question.against, question.metric) for one in there}
+        found = {}
+        for one in there:
+            horizons = [step for step in self.horizons[one] if question.horizons is None or step in question.horizons]
+            if horizons:
+                found[one] = self.difference(one, question.arms, question.against, question.metric, horizons)
+        there = tuple(found)
         estimate: Difference | Claim | None = None
         if found:
-            estimate = over_data_sets(found) if len(found) > 1 else found[there[0]]
+            estimate = over_data_sets(found, self.sources) if len(found) > 1 else found[there[0]]
         return Answer(question, there, estimate, margin=self.margin(there))
 
     @cached_property

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "
 
 _DASH = "\N{EN DASH}"
 _MOST_ATTENTIONS = 4  # columns of the table; more attentions become rows
+_MOST_SETS = 12  # rows of the table; of more data sets the means are shown
 _FIGURE_TITLE = "Error compared with the best linear model"
 _ASKED = (
     "A question with a p-value was written down before the runs. "
@@ -74,6 +75,7 @@ class Page:
 
     title: str
     answer: Sequence[str]
+    figure: str
     rows: Mapping[str, Sequence[Mark]]
     caption: str
     table: PageTable
@@ -85,9 +87,10 @@ class Page:
 def page_of(analysis: Analysis) -> Page:
     """The page of what records say."""
     names = ", ".join(analysis.suites) or ", ".join(analysis.datasets)
-    return Page(
+    page = Page(
         title=f"Benchmark: {names}",
         answer=_answer(analysis),
+        figure=_FIGURE_TITLE,
         rows=_figure_rows(analysis),
         caption=(
             "Test MSE compared with the best linear model of each data set, mean over horizons and seeds. "
@@ -99,6 +102,30 @@ def page_of(analysis: Analysis) -> Page:
         questions=_questions(analysis),
         details=[*_details(analysis)],
     )
+    if page.questions is None or len(analysis.datasets) <= _MOST_SETS:
+        return page
+    return replace(
+        page,
+        figure="Error of one attention compared with another",
+        rows=_mean_rows(analysis),
+        caption="Test MSE, mean over data sets and seeds. Left of 0 the first is better. Bars are 95 % intervals.",
+        table=page.questions,
+        notes=[_ASKED],
+        questions=None,
+        details=[Detail("Each data set", page.notes, page.table), *page.details],
+    )
+
+
+def _mean_rows(analysis: Analysis) -> dict[str, list[Mark]]:
+    """A row a question, with the mean over data sets."""
+    rows = {}
+    for answer in analysis.answers:
+        if answer.estimate is not None:
+            names = [*answer.question.arms, answer.question.against]
+            *arms, against = (analysis.parts[name][1] or name for name in names)
+            label = f"{analysis.parts[names[0]][0]}: {', '.join(arms)}\n/ {against}"
+            rows[label] = [Mark("mean", answer.estimate.percent, *answer.estimate.percent_interval())]
+    return rows
 
 
 def _number(value: float, digits: int = 3) -> str:
@@ -301,9 +328,12 @@ def _questions(analysis: Analysis) -> PageTable | None:
 def _question(answer: Answer, estimate: Difference | Claim) -> list[str]:
     one, data = answer.question, answer.data[0]
     if isinstance(estimate, Claim):
-        lower = f"lower on {estimate.better}, higher on {estimate.worse}"
-        lacking = f", no interval on {_listed(estimate.left_out)}" if estimate.left_out else ""
-        data = f"{number_of(len(answer.data), 'data set')}: {lower}{lacking}"
+        known = len(answer.data) - len(estimate.left_out)
+        sources = f" of {estimate.sources} sources" if estimate.sources < known else ""
+        signs = f"lower on {estimate.better}, higher on {estimate.worse} (sign test: p {estimate.sign_p:.2g})"
+        out = estimate.left_out
+        lacking = f", no interval on {_listed(out) if len(out) < 4 else len(out)}" if out else ""
+        data = f"{number_of(len(answer.data), 'data set')}{sources}: {signs}{lacking}"
     p_value = "exploration" if answer.corrected is None else f"{answer.corrected:.2g}"
     cells = [one.ask, ", ".join(map(_code, one.arms)), _code(one.against), data]
     return [*cells, f"{one.metric.upper()} {interval_text(estimate)}", p_value, answer.verdict]
@@ -430,13 +460,11 @@ def made(analysis: Analysis) -> Iterable[str]:
 def write_report(analysis: Analysis, folder: str | Path) -> Page:
     """Write `MARKDOWN`, `HTML` and `PICTURE` into a folder, each whole or not at all."""
     page, folder = page_of(analysis), Path(folder)
-    figure = forest(page.rows, title=_FIGURE_TITLE, axis="difference in MSE, %") if page.rows else None
-    svg = "" if figure is None else inline_svg(figure, f"{_FIGURE_TITLE}: {page.caption}")
+    figure = forest(page.rows, title=page.figure, axis="difference in MSE, %") if page.rows else None
+    svg = "" if figure is None else inline_svg(figure, f"{page.figure}: {page.caption}")
     if figure is not None:
         write_whole(folder / PICTURE, lambda file: file.write(png(figure)))
-    write_text(
-        folder / MARKDOWN, _rendered("report.md.jinja", page=page, asked=_ASKED, title=_FIGURE_TITLE, picture=PICTURE)
-    )
+    write_text(folder / MARKDOWN, _rendered("report.md.jinja", page=page, asked=_ASKED, picture=PICTURE))
     colours = [(place, light, dark) for place, (light, dark) in enumerate(COLOURS.items())]
     write_text(folder / HTML, _rendered("report.html.jinja", page=page, asked=_ASKED, svg=svg, colours=colours))
     return page
@@ -469,7 +497,7 @@ def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:
 def readme_part(page: Page, folder: str) -> str:
     """The answer, the figure and the table of a page, whose links name the folder of the report."""
     where = folder.replace(os.sep, "/")
-    part = _rendered("part.md.jinja", page=page, title=_FIGURE_TITLE, picture=f"{where}/{PICTURE}").strip()
+    part = _rendered("part.md.jinja", page=page, picture=f"{where}/{PICTURE}").strip()
     return f"{part} [Questions, intervals and details]({where}/{MARKDOWN})."
 
 

@@ -333,7 +333,8 @@ class Claim(Estimate):
     """A mean difference over data sets.
 
     Attributes:
-        between: the standard deviation of the true differences between data sets.
+        between: the standard deviation of the true differences between sources.
+        sources: where the data sets come from; as many as data sets unless some share one.
         better: on how many data sets the first error is lower.
         worse: on how many it is higher.
         sign_p: of the sign test that both are as likely.
@@ -341,14 +342,18 @@ class Claim(Estimate):
     """
 
     between: float = math.nan
+    sources: int
     better: int
     worse: int
     sign_p: float
     left_out: tuple[str, ...]
 
 
-def over_data_sets(differences: Mapping[str, Estimate]) -> Claim:
+def over_data_sets(differences: Mapping[str, Estimate], sources: Mapping[str, str] | None = None) -> Claim:
     """Estimate the mean difference of all data sets like these, by random effects.
+
+    Data sets of one source are likely to be alike: their mean, by random effects too, counts as one data set. Signs are
+    counted by data set.
 
     Weights follow DerSimonian and Laird (1986), in closed form. The interval is Student's with one degree of freedom
     less than data sets, as Hartung and Knapp's (2001). Its standard error is the jackknife's: how far the mean moves
@@ -358,28 +363,46 @@ def over_data_sets(differences: Mapping[str, Estimate]) -> Claim:
 
     Args:
         differences: by data set.
+        sources: of data sets that share one; each is one of its own by default.
 
     Returns:
-        The claim; without an interval, for a reason, where fewer than two data sets have one.
+        The claim; without an interval, for a reason, where fewer than two sources have one.
     """
     signs = [np.sign(one.estimate) for one in differences.values()]
     better, worse = signs.count(-1), signs.count(1)
     sign_p = min(1.0, 2 * float(bdtr(min(better, worse), better + worse, 0.5))) if better + worse else 1.0
     left_out = tuple(name for name, one in differences.items() if math.isnan(one.standard_error))
-    claim = Claim(estimate=math.nan, better=better, worse=worse, sign_p=sign_p, left_out=left_out)
-    known = [one for name, one in differences.items() if name not in left_out]
-    if len(known) < _FEWEST:
-        return replace(claim, reason="fewer than two data sets have an interval; add data sets")
-    values = np.array([one.estimate for one in known])
-    variances = np.maximum(_SMALLEST_ERROR, [one.standard_error for one in known]) ** 2
-    weights, df = 1 / variances, len(known) - 1
-    excess = (weights * (values - np.average(values, weights=weights)) ** 2).sum() - df
-    between = max(0.0, excess / (weights.sum() - (weights**2).sum() / weights.sum()))
-    weights = 1 / (variances + between)
+    by_source: dict[str, list[Estimate]] = {}
+    for name, one in differences.items():
+        if name not in left_out:
+            by_source.setdefault((sources or {}).get(name, name), []).append(one)
+    claim = Claim(
+        estimate=math.nan, sources=len(by_source), better=better, worse=worse, sign_p=sign_p, left_out=left_out
+    )
+    if len(by_source) < _FEWEST:
+        return replace(claim, reason="fewer than two data sets have an interval; add data sets of other sources")
+    means = []
+    for known in by_source.values():
+        errors = np.maximum(_SMALLEST_ERROR, [one.standard_error for one in known])
+        values = np.array([one.estimate for one in known])
+        weights, _ = _random_effects(values, errors**2)
+        means.append((weights @ values / weights.sum(), 1 / weights.sum()))
+    values, variances = np.array(means).T
+    weights, between = _random_effects(values, variances)
     weights /= weights.sum()
     mean = float(weights @ values)
     error = float(np.linalg.norm(weights * (values - mean) / (1 - weights)))
-    return replace(claim, estimate=mean, standard_error=error, df=df, between=math.sqrt(between))
+    return replace(claim, estimate=mean, standard_error=error, df=len(means) - 1, between=math.sqrt(between))
+
+
+def _random_effects(values: Array, variances: Array) -> tuple[Array, float]:
+    """Weights of values with these variances, and the variance between their truths."""
+    weights = 1 / variances
+    if len(values) == 1:
+        return weights, 0.0
+    excess = (weights * (values - np.average(values, weights=weights)) ** 2).sum() - (len(values) - 1)
+    between = max(0.0, float(excess / (weights.sum() - (weights**2).sum() / weights.sum())))
+    return 1 / (variances + between), between
 
 
 def holm(p_values: ArrayLike) -> Array:

@@ -79,6 +79,7 @@ KEYS = {
         "name": "of the data set, a public one if there is no `class_path`",
         "class_path": "the class that reads another: `CSVDataModule`",
         "init_args": "its arguments: `{path: shops.csv, target: [sales]}`",
+        "source": "where the data come from; data sets of one source count as one in means over data sets",
         "values": "of all experiments on it, by dotted paths",
         **_limits_but("data"),
     },
@@ -106,6 +107,7 @@ KEYS = {
         "against": "what they are compared with, an arm",
         "metric": "`mse` or `mae`; `mse` by default",
         "data": "on these data sets of the suite; all by default",
+        "horizons": "at these horizons of the suite; all by default",
         "posed": "`before` the runs, or `after` their results were seen; `before` by default",
     },
 }
@@ -141,12 +143,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class SuiteData:
-    """A data set: its name in tables, ``class_path`` and ``init_args`` of its DataModule, and values by dotted path."""
+    """A data set: its name in tables, ``class_path`` and ``init_args`` of its DataModule, and values by dotted path.
+
+    `group` names where the data come from.
+    """
 
     name: str
     source: Mapping[str, Any]
     values: Mapping[str, Any]
     limits: Limits
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -193,7 +199,7 @@ class AttentionArm:
 class Question:
     """What a suite is to answer: whether the mean log error of `arms` differs from that of `against`.
 
-    None of `data` are all. What was not posed before the runs is exploration.
+    None of `data` and `horizons` are all. What was not posed before the runs is exploration.
     """
 
     ask: str
@@ -201,6 +207,7 @@ class Question:
     against: str
     metric: str = "mse"
     data: tuple[str, ...] | None = None
+    horizons: tuple[int, ...] | None = None
     posed_before: bool = True
 
 
@@ -350,6 +357,9 @@ class Suite:
                 _check_name(f"the question {question.ask!r} names", name, arms, "the arms of the suite")
             for name in question.data or ():
                 _check_name(f"the question {question.ask!r} names", name, known["data"], "data")
+            for horizon in question.horizons or ():
+                if horizon not in self.horizons:
+                    raise UserError(f"the question {question.ask!r} names horizon {horizon}, not among horizons")
         for arms_of in self.chosen.values():
             for name in arms_of:
                 _check_name("chosen names", name, arms, "the arms of the suite")
@@ -387,7 +397,8 @@ def _data(given: Any) -> SuiteData:
     else:
         card_of(name, files_only=True)
         source = {"class_path": "PublicDataModule", "init_args": {"name": name, **arguments}}
-    return SuiteData(name, source, _values(given.get("values"), f"values of {name}"), _limits(given, name))
+    values = _values(given.get("values"), f"values of {name}")
+    return SuiteData(name, source, values, _limits(given, name), str(given.get("source", name)))
 
 
 def _arm(name: str, given: Any) -> Arm:
@@ -453,13 +464,14 @@ def _question(given: Any) -> Question:
         raise UserError(f"metric of a question must be mse or mae, not {shown(metric)}")
     if posed not in ("before", "after"):
         raise UserError(f"posed of a question must be before or after, not {shown(posed)}")
-    data = given.get("data")
+    data, horizons = given.get("data"), given.get("horizons")
     return Question(
         ask=" ".join(str(given["ask"]).split()),
         arms=tuple(map(str, _listed(given["arms"], "arms of a question"))),
         against=str(given["against"]),
         metric=metric,
         data=None if data is None else tuple(map(str, _listed(data, "data of a question"))),
+        horizons=None if horizons is None else _horizons(horizons, "horizons of a question"),
         posed_before=posed == "before",
     )
 

@@ -24,6 +24,8 @@ PREDICTORS = {
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
+    "theta": "tsattn.predictors.local_models.Theta",
+    "ets": "tsattn.predictors.local_models.ETS",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
     "distilled": "tsattn.predictors.ensemble.Distilled",
     "tiny": "tsattn.pretrained.tiny.Tiny",

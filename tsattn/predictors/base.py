@@ -30,7 +30,7 @@ _WHOLE = ("time", "future_covariates", "future_covariates_observed")
 
 _WORDS = {
     **{"patchtst": "PatchTST", "itransformer": "iTransformer", "btt": "BTT", "mlr": "MLR", "mlbtc": "MLBTC"},
-    **{"bilinear_mlr": "bilinear MLR", "swa": "sliding-window", "global_swa": "global sliding-window"},
+    **{"bilinear_mlr": "bilinear MLR", "swa": "sliding-window", "global_swa": "global sliding-window", "ets": "ETS"},
 }
 
 
@@ -59,6 +59,7 @@ class Predictor(nn.Module, ABC):
     is_trained: bool = False  # by gradients, so that `fit` takes the options of a training
     emits_quantiles: bool = False  # those that it is built for; else it forecasts points alone
     uses_covariates: bool = False  # all of them, and static columns; else it leaves them unread
+    reads_short: bool = False  # takes series with fewer rows than its context, which are padded
     task: Task  # once built
     output: Output  # once built
 
@@ -180,7 +181,7 @@ class Predictor(nn.Module, ABC):
         for part in data.parts:
             try:
                 if part == "val" or (part == "train" and self.needs_fit):
-                    data.windows(part, self.context_length)
+                    data.windows(part, self.context_length, padded=self.reads_short)
             except UserError as error:
                 if self.context_length == self.task.context_length:
                     raise

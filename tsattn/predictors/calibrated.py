@@ -10,9 +10,10 @@ Shape letters: B windows, T horizon, C channels, Q quantile levels, P intervals,
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -23,13 +24,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.splits import all_origins
+from tsattn.data.splits import Split, all_origins
 from tsattn.data.windows import spread
 from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.scaler import SeriesId
-from tsattn.task import MEDIAN, Output, calibration_share, rounded_level
+from tsattn.task import MEDIAN, Output, Task, calibration_share, rounded_level
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -41,6 +42,7 @@ OWN_WINDOWS = 100  # for validation, from which on a series has scores of its ow
 _MOST_WINDOWS = 1000  # of a group; neighbours are alike, so that more of them say little more
 _NUMBERS = 1 << 24  # that are kept, but for the `OWN_WINDOWS` that there are in any case
 _DIGITS = 9  # of a share
+_USUAL: Interval = (0.1, 0.9)  # that is asked of a point forecast, too
 _TYPES = {"intervals": tuple[tuple[float | None, ...], ...], "ids": tuple[SeriesId, ...], "values": Tensor}
 
 
@@ -249,15 +251,25 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 def calibration_parts(
     data: ForecastDataModule, calibrate: bool | float, output: Output
 ) -> tuple[ForecastDataModule, ForecastDataModule | None]:
-    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated."""
+    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated.
+
+    If too few validation windows are there, earlier windows calibrate, by a second model: see `fits_before`.
+    """
     share = calibration_share(calibrate)
     if share is None:
         return data, None
     if share == 1.0:
+        least = needed_scores(max([*intervals_of(output.quantiles), _USUAL], key=coverage))
+        if "val" not in data.parts or len(data.windows("val")) < least:
+            earlier = data.with_splits(lambda split: _with_rolling_origins(split, data.contents[1], least), "val")
+            with contextlib.suppress(UserError):
+                if len(earlier.windows("val")) >= least:
+                    return data, earlier
         check_calibration(data, output)
         return data, data
     try:
-        fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
+        fit_data = data.with_splits(lambda split: split.with_validation(0.0, 1.0 - share))
+        held_out = data.with_splits(lambda split: split.with_validation(1.0 - share, 1.0))
         check_calibration(held_out, output)
         fit_data.windows("val")
     except UserError as error:
@@ -265,11 +277,27 @@ def calibration_parts(
     return fit_data, held_out
 
 
+def _with_rolling_origins(split: Split, task: Task, least: int) -> Split:
+    """Validate on the last third of the rows before the test, longer for the least windows, after one to train on."""
+    T, rows = task.prediction_length, split.val_end
+    start = rows - max(T + least - 1, round(rows / 3))
+    return replace(split, train_end=min(split.train_end, max(start, task.context_length + T)))
+
+
+def fits_before(calibrating: ForecastDataModule, fitted_to: ForecastDataModule) -> bool:
+    """Return whether windows that calibrate are among the training rows of a fit: another must be fitted before them.
+
+    Scores of windows that a model was trained on are too small, so that its intervals would be too narrow.
+    """
+    pairs = zip(calibrating.splits, fitted_to.splits, strict=True)
+    return any(one.train_end < other.train_end for one, other in pairs)
+
+
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
     """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
     levels, task = predictor.output.quantiles, predictor.task
     intervals: list[Interval] = intervals_of(levels)
-    windows = data.windows("val", predictor.context_length, predictor.seasons)
+    windows = data.windows("val", predictor.context_length, predictor.seasons, padded=predictor.reads_short)
     T, C = data.prediction_length, task.num_channels
     counts = [len(rows) for rows in all_origins(data.splits, "val", predictor.context_length, T)]
     own = [number for number, count in enumerate(counts) if count >= OWN_WINDOWS and len(counts) > 1]

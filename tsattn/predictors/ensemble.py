@@ -112,6 +112,8 @@ class Ensemble(Predictor):
             own = replace(task, context_length=member.options.get("context_length", task.context_length))
             for copy in copies:
                 copy.build(own, output, empty=empty)
+        longer = [copy for copy in self._all if copy.context_length > task.context_length]
+        self.reads_short = bool(longer) and all(copy.reads_short for copy in longer)
 
     @override
     def check_output(self, output: Output) -> None:
@@ -147,12 +149,8 @@ class Ensemble(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        for number, parts in enumerate(self._parts(data, training)):
-            for copy, own_data, own in parts[:1]:  # the others differ in their seeds alone
-                copy.check_fit(own_data, own)
-                # which may have shortened its context to the data
-                self.described[number] = replace(self.described[number], predictor=copy.description)
-        self.arguments["members"] = [member.description for member in self.described]
+        for (copy, own_data, own), *_ in self._parts(data, training):  # the others differ in their seeds alone
+            copy.check_fit(own_data, own)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

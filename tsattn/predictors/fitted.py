@@ -26,10 +26,11 @@ from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.scaler import Scaler
 from tsattn.task import Output
-from tsattn.training.execution import Execution
+from tsattn.training.execution import Execution, own_random_state
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
 
 _CONFORMAL = "conformal"  # the key of a checkpoint
 
@@ -92,6 +93,15 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
     return FittedPredictor(predictor.eval(), content.scaler)
 
 
+def fitted_again(predictor: Predictor, data: ForecastDataModule, training: Training) -> Predictor:
+    """Fit another predictor of this description to other rows."""
+    again = build_predictor(predictor.description)
+    again.build(data.contents[1], predictor.output, empty=True)
+    with own_random_state(training.seed):
+        again.fit(data, training)
+    return again.eval()
+
+
 @dataclass(frozen=True)
 class WarmStart:
     """A fitted network, whose weights another training starts from; its optimizer is new."""
@@ -151,7 +161,7 @@ def beyond_training(predictor: Predictor, horizon: int) -> str | None:
     of = "that the model was trained for" if rolls else f"of {predictor.name}"
     how = "forecasts are fed back as context, errors add up and intervals are too narrow"
     how += "; past covariates keep their last value" if task.past_covariates else ""
-    how = how if rolls else "it goes on from its own quantiles, and errors add up"
+    how = how if rolls else "it goes on from its own forecasts, and errors add up"
     return f"horizon {horizon} is longer than the {most} steps {of}: {how}"
 
 
@@ -178,7 +188,7 @@ def future_batches(
     if predictor.forecasts_counts:
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
-    warns = not predictor.pretraining(task.data)  # pretrained weights take series of any length
+    warns = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     return DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())

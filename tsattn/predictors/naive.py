@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tsattn.training import Training
 
 
-class _Unfitted(Predictor):
+class Unfitted(Predictor):
+    """Base class of predictors without a fit."""
+
     needs_fit = False
 
     @override
@@ -25,7 +27,7 @@ class _Unfitted(Predictor):
         return {}
 
 
-class RepeatedSteps(_Unfitted):
+class RepeatedSteps(Unfitted):
     """The last steps of the context, again and again; a missing one takes the last value of its season."""
 
     @property
@@ -72,7 +74,7 @@ class Persistence(RepeatedSteps):
     context_length = 1
 
 
-class WindowMean(_Unfitted):
+class WindowMean(Unfitted):
     """The mean of the observed values of the context for every step.
 
     Args:

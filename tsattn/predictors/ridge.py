@@ -19,14 +19,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.errors import UserError, number_of, positive_number, whole_number
 from tsattn.predictors.base import Predictor, last_context
-from tsattn.predictors.window_products import (
-    Calendar,
-    Equations,
-    Products,
-    Windows,
-    calendar_columns,
-    season_waves,
-)
+from tsattn.predictors.window_products import Calendar, Equations, Products, Windows, calendar_columns
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -39,8 +32,7 @@ PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 """Penalties of the shared map, on the scale of the data, tried from the middle outwards while the error falls."""
 POOLINGS = (1e2, 1e3, 1e4)
 """Penalties of a channel's distance from the shared map that are tried."""
-_QUARTER = 4
-_NEAR = 1.1  # how far the errors of contexts whose maps are averaged may lie above the lowest
+_QUARTER, _NEAR = 4, 1.1  # of the rows, the most in a context; how far errors of averaged maps lie above the lowest
 _FEW_WINDOWS, _BLOCKS = 30, 10  # of validation, below which blocks of training windows are left out instead
 _MOST_NUMBERS = 2**24  # C L T of maps of channels; beyond, there is the shared one alone
 _KEPT_NUMBERS = 2**26  # of sums of products that are kept in memory, not computed again
@@ -124,9 +116,9 @@ class Ridge(Predictor):
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
         # not a number before it is fitted: a forecast of it cannot be taken for one
-        self._waves_of_season = season_waves(task.season_length)
+        self._calendar = Calendar(task.season_length)
         C, T, device = task.num_channels, task.prediction_length, torch.device("meta" if empty else "cpu")
-        sizes = {"weight": self._own_length or task.context_length, "waves": len(Calendar(self._waves_of_season))}
+        sizes = {"weight": self._own_length or task.context_length, "waves": len(self._calendar)}
         for name, size in sizes.items():
             self.register_buffer(name, torch.full((C, size, T), math.nan, dtype=torch.float64, device=device))
         self.register_buffer("periods", torch.zeros(2, dtype=torch.int64, device=device))
@@ -157,20 +149,19 @@ class Ridge(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        past = last_context(batch, self.context_length).past.double()
+        window = last_context(batch, self.context_length)
+        past = window.past.double()
         level = past[:, -1:]
-        if batch.past_observed is not None:
+        if window.past_observed is not None:
             # what lies before all that is known of a window says nothing
-            seen = last_context(batch, self.context_length).past_observed
-            assert seen is not None
-            counted = seen.long().cumsum(1)
+            counted = window.past_observed.long().cumsum(1)
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
         if not self.reads_time:
             return forecast + self.waves[:, 0].T
         if batch.time is None:
             raise UserError("the ridge has waves of the calendar, and needs time stamps")
-        columns = calendar_columns(batch.time[:, batch.past.shape[1]], self.periods, self._waves_of_season)
+        columns = calendar_columns(batch.time[:, batch.past.shape[1]], self.periods, self._calendar.waves)
         return forecast + torch.einsum("bf,cft->btc", columns, self.waves)
 
     @override
@@ -264,18 +255,18 @@ def _best(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in best.values() if one["mse_scaled"] <= _NEAR * lowest]
 
 
-def shared_errors(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the shared map of each length and centre with the least squared error on validation windows."""
+def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> int:
+    """Return the length of the shared map with the least squared error on validation windows."""
     calendar = Calendar.of(data)
     train, held = (_Sums(data, part, lengths, calendar) for part in ("train", "val"))
-    return _of_shared([(train.whole(), held.whole())], calendar, lengths, penalties, train.T)
+    found = _of_shared([(train.whole(), held.whole())], calendar, lengths, penalties, train.T)
+    return int(_best(found)[0]["context_length"])
 
 
 def _blocks(train: _Sums) -> Pairs:
     """Each block of the windows that the longest context leaves, beside those that share no rows with it.
 
-    Source: Racine, *Consistent cross-validatory model-selection for dependent data: hv-block cross-validation* (Journal
-    of Econometrics, 2000).
+    Source: Racine, *hv-block cross-validation* (Journal of Econometrics, 2000).
     """
     longest = train.lengths[0]
     blocks: list[dict[int, Products]] = []

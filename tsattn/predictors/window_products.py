@@ -40,18 +40,18 @@ class Calendar:
     Periods are in the unit of `Batch.time`: seconds, or steps; 0 for none.
     """
 
-    waves: int  # of the season
+    season_length: int
     periods: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, data: ForecastDataModule) -> Calendar:
         """Take the periods that training rows hold twice: the season, and day, week or year, whichever is next."""
         _, task, _ = data.contents
-        series, waves = data.series, season_waves(task.season_length)
+        series, blank = data.series, cls(task.season_length)
         spans = [(int(series.starts[number]), split.train_end) for number, split in enumerate(data.splits)]
         first, rows = max(spans, key=lambda span: span[1])
-        if rows < 2 or not waves:
-            return cls(waves)
+        if rows < 2 or not blank.waves:
+            return blank
         covered = int(series.time[first + rows - 1] - series.time[first])
         season = task.season_length * covered / (rows - 1)
         following = 0
@@ -59,8 +59,13 @@ class Calendar:
             # a month and a week are no fixed shares of a year
             season = next((one for one in (DAY, WEEK, YEAR) if abs(season / one - 1) < 0.04), season)
             following = next((one for one in (DAY, WEEK, YEAR) if one > 1.5 * season), 0)
-        season = round(season)
-        return cls(waves, (season if 2 * season <= covered else 0, following if 2 * following <= covered else 0))
+        season, following = (one if 2 * one <= covered else 0 for one in (round(season), following))
+        return replace(blank, periods=(season, following))
+
+    @property
+    def waves(self) -> int:
+        """How many waves of the season are told apart."""
+        return min(SEASON_WAVES, self.season_length // 2)
 
     @property
     def levels(self) -> list[int]:
@@ -72,11 +77,6 @@ class Calendar:
     def __len__(self) -> int:
         """F, of which those of a period that is 0 say nothing."""
         return 1 + 2 * self.waves + 2 * NEXT_WAVES
-
-
-def season_waves(season_length: int) -> int:
-    """How many waves of a season are told apart."""
-    return min(SEASON_WAVES, season_length // 2)
 
 
 def calendar_columns(time: Tensor, periods: Tensor, waves: int) -> Tensor:

@@ -1,7 +1,8 @@
 """Forecasts of series by simple statistics, with the errors that each made on the last steps of its series.
 
 Rows end at their last column and may begin later than the first one. A guess for a step looks at steps before its
-origin alone, so that its past errors are those of a forecaster who did not know the future.
+origin alone, so that its past errors are those of a forecaster who did not know the future. He knew the periods, which
+are found in the whole row.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from torch import Tensor
 from tsattn.batch import EXACT
 from tsattn.layers import running_maximum
 
-GUESSES = (  # names, in the order of their axis
+GUESSES = (
     *("last", "season", "second_season", "cycles", "second_cycles", "drift", "long_drift", "growth", "moved_season"),
     *("smoothed", "slowly_smoothed", "theta", "ratios", "quick_ratios", "usual", "mean"),
     *("autoregression", "long_autoregression", "seasonal_changes"),
 )
+"""Names of the guesses, in the order of their axis."""
 ORIGINS = 3  # in the past of a row, at which guesses are tried
 LONGEST_PERIOD = 730
 _LAGS = 6  # the latest values that the autoregression reads, beside those a season ago
@@ -50,16 +52,20 @@ class Guesses:
 
 
 def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill `(R, L)` by the value a season before, else by the last known one; return the first known place `(R,)` too.
+    """Fill `(R, L)` by the last value of the season, else of all; return the first known place `(R,)` too.
 
     No value fills a place before it. A row in which nothing is known is 0, from its last place on.
     """
-    at = torch.arange(values.shape[1], device=values.device).expand_as(values)
-    earlier = at - season[:, None]
-    had = (earlier >= 0) & (season[:, None] > 1) & known.gather(1, earlier.clamp(min=0))
-    values = torch.where(known, values, values.gather(1, earlier.clamp(min=0)))
-    last = running_maximum(torch.where(known | had, at, -1))
-    first = torch.where(known.any(1), known.to(torch.int8).argmax(1), values.shape[1] - 1)
+    L = values.shape[1]
+    at = torch.arange(L, device=values.device).expand_as(values)
+    first = torch.where(known.any(1), known.to(torch.int8).argmax(1), L - 1)
+    lag = torch.where(season > 1, season, L)[:, None]
+    for _ in range(L.bit_length()):  # a season, two, four: so that each gap is reached, however long
+        earlier = at - lag
+        had = (earlier >= 0) & known.gather(1, earlier.clamp(min=0))
+        values = torch.where(known, values, values.gather(1, earlier.clamp(min=0)))
+        known, lag = known | had, (2 * lag).clamp(max=L)
+    last = running_maximum(torch.where(known, at, -1))
     return torch.where(last < 0, 0.0, values.gather(1, last.clamp(min=0))), first
 
 

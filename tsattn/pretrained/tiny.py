@@ -6,9 +6,8 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
 
 import torch
@@ -51,8 +50,7 @@ class TinyOptions:
 
     Attributes:
         weights: ``tiny``, those that come with this package, or the path of a file of `save_tiny`.
-        context_length: past steps to read if nothing is fitted; 2048 by default, of shorter series all. A run reads at
-            most those that half of its series have before the validation rows.
+        context_length: past steps to read if nothing is fitted; 2048 by default, of shorter series all.
         attention: replaces the encoder's, whose tokens are patches of 16 steps. Weights stay where names and shapes
             fit, which is everywhere for `standard`, `swa`, `mlr` and `global_swa`.
         trained: None keeps the weights; ``all`` trains them, and ``attention`` those of the encoder's attention alone.
@@ -124,6 +122,9 @@ class TinyBackbone(Backbone):
         if batch.past_observed is not None:
             known &= batch.past_observed
         past, known = (rearrange(part[:, -LONGEST:], "B L C -> (B C) L") for part in (batch.past, known))
+        if not torch.compiler.is_compiling():  # what no row knows takes no time
+            first = int(known.any(0).to(torch.int8).argmax())
+            past, known = past[:, first:], known[:, first:]
         season = torch.full_like(past[:, 0], self.season, dtype=torch.long)
         values, level, size = standardised(past, known, season)
         zero: Tensor | float = 0.0 if batch.units is None else (-batch.units.mean / batch.units.scale).flatten()
@@ -154,7 +155,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
         descriptions.check_types(self.arguments, get_type_hints(TinyOptions), "predictor tiny")
         self.options = TinyOptions(**self.arguments)
         self.is_trained = self.needs_fit = self.options.trained is not None
-        self.uses_covariates = False
+        self.uses_covariates, self.reads_short = False, not self.needs_fit
 
     @property
     @override
@@ -196,10 +197,6 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        rows = int(median(split.train_end for split in data.splits))
-        if not self.needs_fit and self.options.context_length is None and rows < LONGEST:
-            self.options = replace(self.options, context_length=max(1, rows))
-            self.arguments["context_length"] = self._description["context_length"] = self.options.context_length
         (NetworkPredictor if self.is_trained else Predictor).check_fit(self, data, training)
 
     @override
@@ -237,7 +234,13 @@ def read_head(weights: str) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     if head.get("format") != _FORMAT:
         raise UserError(f"{path} holds no weights of tiny: its format is {head.get('format')!r}")
-    return {**json.loads(head["model"]), "path": path}
+    try:
+        model: dict[str, Any] = json.loads(head["model"])
+        with torch.device("meta"):
+            TinyNetwork(**model["sizes"])
+        return {"trained_on": (), **model, "path": path}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: its head names no sizes of a network") from error
 
 
 def load_tiny(options: TinyOptions) -> TinyNetwork:
@@ -261,7 +264,9 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
             shapes = {name: part.shape for name, part in network.state_dict().items() if ".attention." in name}
             fresh = {name for name, shape in shapes.items() if name not in state or state[name].shape != shape}
             if fresh and options.trained is None:
-                raise UserError(f"this attention has weights that {SHIPPED} has not learned: give trained: all")
+                raise UserError(
+                    f"this attention has weights that {SHIPPED} has not learned: give trained: attention, or all"
+                )
             state = {name: part for name, part in state.items() if ".attention." not in name or name in shapes}
             state |= {name: part for name, part in TinyNetwork(**sizes).state_dict().items() if name in fresh}
         network.load_state_dict(state, assign=True)

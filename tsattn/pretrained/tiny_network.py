@@ -30,7 +30,7 @@ _SURE = 1e-4  # the least error that a guess is believed to make, as a share of 
 _FACTS = 3 * _K + 9
 # between quantiles of a normal distribution whose mean error is 1, before the softplus that keeps them in order
 _GAPS = [math.log(math.expm1(1.25 * (b - a))) for a, b in pairwise(map(NormalDist().inv_cdf, LEVELS))]
-_OUTPUTS = (_K, 1, 1, len(LEVELS) - 1)  # of a step: trust in each guess, a shift, a width, gaps between quantiles
+OUTPUTS = (_K, 1, 1, len(LEVELS) - 1)  # of a step: trust in each guess, a shift, a width, gaps between quantiles
 
 
 class _TinyBlock(nn.Module):
@@ -79,7 +79,7 @@ class TinyNetwork(nn.Module):
             _TinyBlock(build("standard", rope=True), build("standard"), 3 * d) for _ in range(num_decoder_layers)
         )
         self.decoder_norm = nn.RMSNorm(d)
-        self.head = nn.Linear(d, STEPS * sum(_OUTPUTS))
+        self.head = nn.Linear(d, STEPS * sum(OUTPUTS))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
@@ -98,7 +98,7 @@ class TinyNetwork(nn.Module):
         for block in self.decoder:
             steps = block(steps, None, tokens, mask)
         out = self.head(self.decoder_norm(steps)).unflatten(-1, (STEPS, -1)).flatten(1, 2)
-        shares, shift, width, gaps = out[:, : ahead.shape[1]].to(ahead.dtype).split(_OUTPUTS, -1)
+        shares, shift, width, gaps = out[:, : ahead.shape[1]].to(ahead.dtype).split(OUTPUTS, -1)
         trusted, size = torch.softmax(weights.clamp(min=1e-9).log()[:, None] + shares, -1), sure[:, None, None]
         middle = (ahead * trusted).sum(-1, keepdim=True) + size * shift
         gaps = F.softplus(gaps + gaps.new_tensor(_GAPS)) * (size * width.clamp(-5, 5).exp())

@@ -196,10 +196,22 @@ class ExactResume(Callback):
 
 
 class StopEarly(EarlyStopping):
-    """Lightning's early stopping, with the patience of this training, not of a checkpoint."""
+    """Lightning's early stopping, with the patience of this training, not of a checkpoint.
 
-    def __init__(self, monitor: str, min_delta: float = 0.0, patience: int = 3) -> None:
+    Validations whose error is above the lowest by at most the share `tolerance` do not count: the error falls again
+    with the learning rate.
+    """
+
+    def __init__(self, monitor: str, min_delta: float = 0.0, patience: int = 3, tolerance: float = 0.0) -> None:
         super().__init__(monitor, min_delta, patience, check_finite=False, check_on_train_epoch_end=False)
+        self.tolerance = tolerance
+
+    @override
+    def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
+        best = self.best_score.to(current)
+        if self.tolerance and best <= current <= (1 + self.tolerance) * best:
+            return False, None
+        return super()._evaluate_stopping_criteria(current)
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 20, 400, 1000
 _CHECKS, _STEPS_BETWEEN = 20, 10  # validations at most, and steps between them: each costs more than its windows
 _PATIENCE = 7  # validations
+_TOLERANCE = 0.1  # above the lowest error, within which none of these counts: much overfitting alone ends a training
 # a third as many windows as were trained on take less than a quarter of the time (`benchmarks/results/validation.json`)
 _TRAINED_A_SCORED = 3
 _ENOUGH = 512  # windows by which one model is told from another: rather fewer validations than fewer windows
@@ -53,11 +54,14 @@ class TrainingPlan:
     interval: int  # steps between validations
     scored: int  # windows of a validation
     patience: int | None  # validations without a lower error, after which it ends
+    tolerance: float = 0.0  # share above the lowest error that a validation must be to count for that
 
     def __str__(self) -> str:
         steps = "" if self.steps is None else f"{'up to ' if self.patience else ''}{number_of(self.steps, 'step')}, "
         often = f"validation every {number_of(self.interval, 'step')} on {number_of(self.scored, 'window')}"
-        return f"{steps}{often}" + (f", ending after {self.patience} without improvement" if self.patience else "")
+        above = f"more than {100 * self.tolerance:.0f} % above the lowest error"
+        worse = above if self.tolerance else "without improvement"
+        return f"{steps}{often}" + (f", ending after {self.patience} {worse}" if self.patience else "")
 
 
 def train_as_one_epoch(
@@ -103,4 +107,4 @@ def train_as_one_epoch(
     scored = None if is_limited else scored_windows(interval * windows_a_batch, available)
     planned = data.planned(trainer, total, scored)
     steps, patience = None if total == _ENDLESS else total // every, _PATIENCE if choose_steps else None
-    return TrainingPlan(steps, interval // every, planned.num_scored(available), patience), planned
+    return TrainingPlan(steps, interval // every, planned.num_scored(available), patience, _TOLERANCE), planned

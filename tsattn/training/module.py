@@ -67,8 +67,8 @@ class ForecastingModule(LightningModule):
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
         calibrate: whether a run calibrates intervals by the validation windows once the training is over, see
             `tsattn.predictors.calibrated`; or the share of the rows for validation, the last ones, that does so alone.
-        patience: validations without a lower error, after which training ends; by default 7 where nobody says how long
-            to train, else training ends at its end.
+        patience: validations without a lower error, after which training ends. By default, where nobody says how long
+            to train, 7 whose error is more than 10 % above the lowest; else training ends at its end.
         min_delta: how much lower a validation error must be for that.
 
     Raises:

@@ -77,6 +77,11 @@ class Training:
         member = f"{self.member}.{name}" if self.member else name
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=member)
 
+    def unwatched(self, trainer: TrainerOptions) -> Training:
+        """Return a training of other rows by a new Trainer, without files, callbacks and earlier fits of members."""
+        shown: dict[str, Any] = {"start": self.start, "bar": self.bar, "say": self.say}
+        return Training(trainer.without_files(), self.options, self.seed, **shown)
+
     def at_length(self, facts: Mapping[str, Any]) -> Training:
         """Return the same that stops where validation chose to in an earlier fit, with the choices of closed forms."""
         choices = {fit.get("member", ""): fit["chosen"] for fit in all_fits(facts) if "chosen" in fit}
@@ -192,7 +197,9 @@ def _begun(
             "patience ends a training by its validation error, and no series has the rows to hold a part out for "
             "validation: leave patience out, or give longer series"
         )
-    return trainer, replace(plan, patience=module.patience or plan.patience), planned
+    if module.patience is not None:
+        plan = replace(plan, patience=module.patience, tolerance=0.0)
+    return trainer, plan, planned
 
 
 def _keep(
@@ -204,7 +211,7 @@ def _keep(
     progress = None
     watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if plan.patience and plan.scored:
-        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience))
+        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience, plan.tolerance))
     if training.lengths is not None:
         watching.append(callbacks.stop_at(training.lengths[training.member]))
     if files is not None:
