@@ -68,7 +68,7 @@ def test_lines_on_a_pipe_say_how_far_the_training_is_and_the_end_compares(
     assert re.fullmatch(r"step 2 of 3; loss \S+; validation error \S+; \d+ s left", steps[1]), steps
     assert "in original units" in said
     assert re.search(r"\npatchtst_standard: MSE .* seasonal naive, .* the linear model\.\n", out), out
-    assert "The linear model saw 204 steps, yours 48; try --data.context_length 204." in said
+    assert "The linear model saw 96 steps, yours 48; try --data.context_length 96." in said
     assert "%|" not in out
 
 
