@@ -49,11 +49,12 @@ class Ridge(Predictor):
     """One linear map from context to horizon a channel, and waves of the calendar; float64.
 
     It is the mean of the maps of several context lengths, those whose squared error on validation windows is within a
-    tenth of the lowest. For each length the same windows choose how a window is centred (by its mean or last value),
-    the waves (of the season, and of the next longer of day, week and year), the penalty of the map that all channels
-    share, and that of a channel's distance from it. With fewer than 30 validation windows, blocks of training windows
-    are left out in turn instead, and the channels share one map; so they do where maps of their own would have more
-    than 16 million numbers. Series share the map of their channel.
+    tenth of the lowest. For each length these windows choose the centre of a window (its mean or last value) and its
+    waves of the calendar. They choose two penalties, too: on the map that all channels share, and on a channel's
+    distance from it. Series share the map of their channel.
+
+    With fewer than 30 validation windows, blocks of training windows are left out in turn instead. Then all channels
+    share one map, as they do where their own maps would have more than 16 million numbers.
 
     It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
     where one has weight 0 or is missing.
@@ -153,8 +154,7 @@ class Ridge(Predictor):
         past = window.past.double()
         level = past[:, -1:]
         if window.past_observed is not None:
-            # what lies before all that is known of a window says nothing
-            counted = window.past_observed.long().cumsum(1)
+            counted = window.past_observed.long().cumsum(1)  # what lies before all that is known says nothing
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
         if not self.reads_time:
@@ -264,7 +264,7 @@ def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Se
 
 
 def _blocks(train: _Sums) -> Pairs:
-    """Each block of the windows that the longest context leaves, beside those that share no rows with it.
+    """Each block of the windows that the longest context leaves, and all windows that share no rows with it.
 
     Source: Racine, *hv-block cross-validation* (Journal of Econometrics, 2000).
     """
@@ -323,7 +323,7 @@ def _of_channels(
 
 
 def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
-    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and that of the calendar."""
+    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and the map of the calendar."""
     calendar, T = train.calendar, train.T
     whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
     shared = [_centred(whole, choice, calendar, T).solve(choice["penalty"]) for choice in choices]

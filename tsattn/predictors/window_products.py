@@ -64,18 +64,18 @@ class Calendar:
 
     @property
     def waves(self) -> int:
-        """How many waves of the season are told apart."""
+        """How many waves the season has."""
         return min(SEASON_WAVES, self.season_length // 2)
 
     @property
     def levels(self) -> list[int]:
-        """How many columns each choice has: none, those of the season, and those of both periods."""
+        """How many columns each choice has: none, those for the season, those for both periods."""
         season, following = self.periods
         of_season = 1 + 2 * self.waves
         return [0, *([of_season] if season else []), *([of_season + 2 * NEXT_WAVES] if season and following else [])]
 
     def __len__(self) -> int:
-        """F, of which those of a period that is 0 say nothing."""
+        """F; columns of a period that is 0 say nothing."""
         return 1 + 2 * self.waves + 2 * NEXT_WAVES
 
 
