@@ -169,7 +169,7 @@ class Ridge(Predictor):
         for name in ("weight", "waves"):  # of the sizes that a fit chose
             if (given := state_dict.get(prefix + name)) is not None and given.dim() == 3:
                 setattr(self, name, self.get_buffer(name).new_empty(given.shape))
-        super()._load_from_state_dict(state_dict, prefix, *others)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.data.windows import Series
 
-Numbers, Origins = NDArray[np.float64], NDArray[np.int64]
+Numbers = NDArray[np.float64]
+Origins = NDArray[np.int64]
 
 DAY, WEEK, YEAR = 86_400, 7 * 86_400, 31_556_952  # seconds; a mean year
 SEASON_WAVES, NEXT_WAVES = 6, 3
-_RUN = 128  # fewer windows in a row are multiplied
-_AT_ONCE, _ROWS = 8192, 4096  # windows that are updated together, or multiplied
+_RUN, _AT_ONCE, _ROWS = 128, 8192, 4096  # windows that are updated together: at least, at most; or else multiplied
 
 
 @dataclass(frozen=True)
