@@ -83,8 +83,8 @@ def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(build_predictor("last"), Predictor)
     monkeypatch.setitem(BACKBONES, "net", "tsattn.backbones.patchtst.PatchTST")
     assert build_predictor({"kind": "net", "d_model": 16}).description["d_model"] == 16
-    with pytest.raises(UserError, match=r"unknown predictor .other.; valid: transformer, .*, net, ridge, .*, last$"):
-        build_predictor("other")
+    with pytest.raises(UserError, match=r"unknown predictor .zzz.; valid: transformer, .*, net, ridge, .*, last$"):
+        build_predictor("zzz")
 
 
 def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, monkeypatch: pytest.MonkeyPatch) -> None:

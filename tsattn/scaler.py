@@ -67,8 +67,7 @@ def check_transform(description: Description | None) -> dict[str, Any] | None:
     if kind not in TRANSFORMS:
         raise UserError(f"unknown transform {shown(kind)}; valid: {one_of(TRANSFORMS)}")
     descriptions.check_names(chosen, ["lambda"] if kind == "box_cox" else [], f"transform {kind}")
-    given = chosen.get("lambda")
-    if given is None:
+    if (given := chosen.get("lambda")) is None:
         return {"kind": kind}
     if not is_number(given) or not 0 <= given <= LARGEST_LAMBDA:  # one below 0 has a ceiling that no forecast can pass
         raise UserError(f"lambda of box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}")

@@ -11,6 +11,7 @@ from tsattn.descriptions import PlainData
 from tsattn.errors import UserError, is_number, one_of, shown, whole_number
 
 MEDIAN = 0.5
+MOST_STEPS = 10**6  # of a season
 UNKNOWN_ZONE = "unknown"
 DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
 """Distributions that a network may forecast."""

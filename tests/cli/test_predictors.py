@@ -227,3 +227,20 @@ def test_an_error_in_a_later_member_leaves_what_was_trained(
     assert (run / "members" / "member_1_seed_0" / "checkpoints" / "best.ckpt").exists()
     assert main(["fit", "--resume", str(run)]) == 0
     assert metrics(run) == metrics(whole)
+
+
+@pytest.mark.parametrize("kind", ["theta", "ets", "tiny"])
+def test_a_table_shorter_than_the_context_of_a_model_without_a_fit_is_fitted_and_drawn(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    days = np.arange(240)
+    values = 10 + 3 * np.sin(2 * np.pi * days / 7) + np.random.default_rng(0).normal(size=240)
+    table = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=240), "y": values})
+    table.to_csv(tmp_path / "days.csv", index=False)
+    sizes = ["--data.context_length", "28", "--data.prediction_length", "7"]
+    words = ["--data.class_path", "CSVDataModule", "--data.path", str(tmp_path / "days.csv"), *sizes]
+    assert main(["fit", *words, f"--model.backbone={kind}", f"--run={tmp_path / 'run'}"]) == 0, capsys.readouterr().err
+    run = RunFolder(tmp_path / "run")
+    assert metrics(run.path)["test_windows"] == 42
+    assert run.figure.exists()
+    assert run.is_finished

@@ -334,6 +334,9 @@ def test_a_naive_forecast_of_a_short_series_is_calibrated_by_its_rolling_origins
     widened = np.sort(errors, axis=0)[11]  # the 12th: ceil(15 x 0.8)
     np.testing.assert_allclose(forecast["0.9"] - forecast["predictions"], widened, rtol=1e-4)
     np.testing.assert_allclose(forecast["predictions"] - forecast["0.1"], widened, rtol=1e-4)
+    sizes, two = {"context_length": 24, "prediction_length": T}, {"trainer": {"devices": 2}}
+    on_two = Forecaster("seasonal_naive", **sizes, calibrate=True, accelerator="cpu", training=two).fit(frame)
+    assert on_two.result.fit["calibration"]["windows"] == 14, "no second model is fitted"
 
 
 def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:
@@ -349,12 +352,32 @@ def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:
     assert fits_before(before, data)
     assert before.splits[0].train_end == 60
     execution = Execution(TrainerOptions.of(ridge.experiment.made()[1], is_new=False))
-    again = fitted_again(ridge.fitted.predictor, before, Training(execution.options, {}))
+    assert before.parts == ("train", "val")
+    unseen = before.with_splits(lambda split: split, ("train",))
+    again = fitted_again(ridge.fitted.predictor, unseen, Training(execution.options, {}))
     assert conformal_scores(again, before, execution).values.equal(kept.values)
     optimistic = conformal_scores(ridge.fitted.predictor, before, execution).values
     assert optimistic.mean() < 0.9 * kept.values.mean()
     plain = Forecaster(backbone, **options).fit(frame).predict()
     pd.testing.assert_series_equal(ridge.predict()["predictions"], plain["predictions"])
+
+
+def test_a_second_model_chooses_nothing_by_the_windows_that_score_it() -> None:
+    """A network is trained as long as the first one, on the rows before, and keeps the weights of its last step."""
+    small: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 1}
+    options = {"context_length": 24, "prediction_length": T, "max_steps": 20, "calibrate": True}
+    frame = frame_of({"one": 90})
+    frame["y"] += np.random.default_rng(0).normal(size=90)
+    model = Forecaster(small, **options, training={"trainer": {"val_check_interval": 4}}).fit(frame)
+    result, kept = model.result, model.fitted.conformal
+    _, before = calibration_parts(result.data, True, model.fitted.predictor.output)
+    assert fits_before(before, result.data)
+    execution = Execution(TrainerOptions.of(model.experiment.made()[1], is_new=False))
+    named = {name: value for name, value in model.experiment.model.items() if name != "backbone"}
+    training = Training(execution.options.without_files(), named, model.experiment.seed).at_length(result.fit)
+    unseen = before.with_splits(lambda split: split, ("train",))
+    again = fitted_again(model.fitted.predictor, unseen, training)
+    assert conformal_scores(again, before, execution).values.equal(kept.values)
 
 
 def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:
@@ -422,3 +445,15 @@ def test_a_refit_keeps_the_scale_that_intervals_are_widened_on() -> None:
         forecast = forecaster.predict(level=80)
         widths.append((forecast["0.9"] - forecast["0.1"]).to_numpy())
     np.testing.assert_allclose(widths[1], widths[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["theta", "tiny"])
+def test_a_model_that_reads_more_rows_than_there_are_is_calibrated(kind: str) -> None:
+    days = np.arange(300)
+    values = 10 + 3 * np.sin(2 * np.pi * days / 7) + np.random.default_rng(0).normal(size=300)
+    frame = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=300), "y": values})
+    forecaster = Forecaster(kind, prediction_length=7, calibrate=True)
+    forecast = forecaster.fit(frame).predict(level=[80, 90])
+    assert forecaster.result.fit["calibration"]["windows"] >= 9
+    assert (forecast[["0.05", "0.1", "0.5", "0.9", "0.95"]].diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    assert len(forecaster.cross_validate(frame, 2, level=80)) == 2 * 7

@@ -73,6 +73,8 @@ def test_steps_have_the_season_that_is_given(tmp_path: Path) -> None:
         assert scores["MASE"].tolist() == pytest.approx((scores["MAE"] / scale).tolist(), rel=1e-4)
     with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
         Forecaster(data={"season_length": 0})
+    with pytest.raises(UserError, match="season_length must be at most 1000000, not 1000000000000"):
+        Forecaster(data={"season_length": 10**12})
     with pytest.raises(UserError, match=r"give data=\{'season_length': \.\.\.\}"):
         Forecaster().set_params(season_length=24)
 

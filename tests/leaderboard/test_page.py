@@ -86,6 +86,32 @@ def test_of_many_data_sets_the_means_are_shown() -> None:
     assert len(page.details[0].table.rows) == 14
 
 
+def test_each_question_of_many_data_sets_has_a_row_that_says_what_it_asks() -> None:
+    names = [f"set {number}" for number in range(14)]
+    one = {"arms": ["patchtst, mlr"], "against": "patchtst, standard"}
+    asked: list[dict[str, object]] = [one, {**one, "metric": "mae"}, {**one, "data": names[:3], "horizons": [24]}]
+    asked += [{"arms": ["patchtst, standard"], "against": "ridge"}, one]
+    content = {
+        "data": [{"name": name, "class_path": "X"} for name in names],
+        **{"horizons": [24], "attentions": {"standard": "standard", "mlr": "mlr"}},
+        "predictors": {"patchtst": "patchtst", "ridge": "ridge"},
+        "questions": [{"ask": f"Question {place}?", **question} for place, question in enumerate(asked)],
+    }
+    found = board(names, [24], shifts={"standard": 0.0, "mlr": -3.0}).table.to_pylist()
+    page = page_of(Analysis(Records.of(found, {"invented": yaml.safe_dump(content)})))
+    everywhere, mlr = "at all horizons\non set 0 and 13 more", "patchtst: mlr\n/ standard"
+    assert [*page.rows] == [
+        f"{mlr}\nMSE\n{everywhere}",
+        f"{mlr}\nMAE\n{everywhere}",
+        f"{mlr}\nMSE\nat 24\non set 0 and 2 more",
+        f"patchtst, standard\n/ ridge\nMSE\n{everywhere}",
+        f"{mlr}\nMSE\n{everywhere}\n(question 5)",
+    ]
+    assert len(page.table.rows) == 5
+    assert page.caption.startswith("Test MSE or MAE, mean over data sets")
+    assert page.axis == "difference in MSE or MAE, %"
+
+
 def test_no_table_is_wider_than_seven_columns_and_nothing_is_said_twice(folder: Path) -> None:
     text = (folder / MARKDOWN).read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")]

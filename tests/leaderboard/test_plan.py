@@ -125,3 +125,18 @@ def test_limits_and_chosen_values(tmp_path: Path) -> None:
     rates = {one.attention: one.experiment.model["learning_rate"] for one in made if one.attention and one.experiment}
     assert rates == {"standard": 0.02, "mlr": 0.005}
     assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2)} == {None, 11, 12}
+
+
+def test_data_and_arms_are_parsed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    parse = Experiment.of
+    monkeypatch.setattr(Experiment, "of", lambda content: given.append(content) or parse(content))
+    lengths = {f"co2 {length}": {"data.context_length": length} for length in (32, 48, 64)}
+    data = [{**SMOKE["data"][0], "name": name, "values": values} for name, values in lengths.items()]
+    predictors = {"ridge": "ridge", "patchtst": {"backbone": "patchtst"}}
+    attentions = {"standard": "standard", "mlr": "mlr"}
+    made = plan(tmp_path, data=data, predictors=predictors, attentions=attentions, questions=[])
+    assert len({entry.key for entry in made if entry.experiment is not None}) == len(made) > 9
+    # three data sets; ridge, and PatchTST as it is and with each attention
+    assert len(given) == 3 + 4
+    assert all(entry.experiment == parse(entry.experiment.to_dict()) for entry in made if entry.experiment is not None)

@@ -82,6 +82,14 @@ def test_questions(tmp_path: Path) -> None:
     assert Suite.of("again", made.text).questions == made.questions
 
 
+def test_data_sets_share_a_source_by_its_name(tmp_path: Path) -> None:
+    given = {"co2": None, "b": " north ", "c": "north", "d": 7, "e": "7", "f": "co2"}
+    data = [{"name": name, "class_path": "X", "source": source} for name, source in given.items()]
+    made = suite(tmp_path, data=[*data, {"name": "g", "class_path": "X"}])
+    groups = {"co2": "co2", "b": "north", "c": "north", "d": "7", "e": "7", "f": "co2", "g": "g"}
+    assert {name: one.group for name, one in made.data.items()} == groups
+
+
 def arms(**predictors: Any) -> dict[str, Any]:
     return {"predictors": predictors}
 
@@ -91,12 +99,21 @@ def mix(*of: str, **more: Any) -> dict[str, Any]:
 
 
 SEEDS = {"backbone": {"kind": "ensemble", "members": ["ridge"], "seeds": 4}, "seeds": 2}
+SOURCE = {"class_path": "X", "source": "b"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"horizon": [8]}, r"a suite has the key 'horizon', which is not among its keys \(did you mean horizons\?\)"),
     ({"data": []}, "a suite must name data"),
     ({"data": ["ETTh9"]}, "unknown data set 'ETTh9' .did you mean ETTh2..; valid: ETTh1"),
     ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
     ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets have one name"),
+    (
+        {"data": [{"name": "a", **SOURCE}, {"name": "b", **SOURCE, "source": "c"}]},
+        "source of a is the data set b, whose own source is c",
+    ),
+    *(
+        ({"data": [{"name": "a", **SOURCE, "source": wrong}]}, "source of a must be a name or a number")
+        for wrong in ("", " ", [], ["b"], {"b": 1}, True, float("nan"))
+    ),
     ({"horizons": [8, 8]}, "horizons names a horizon twice"),
     ({"horizons": [0]}, "each of horizons must be at least 1, not 0"),
     ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),

@@ -15,6 +15,7 @@ from statsmodels.tsa.forecasting.theta import ThetaModel
 
 from tsattn import Forecaster, load
 from tsattn.batch import Batch
+from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.local_models import ETS, LocalModel, Theta, filled
 from tsattn.task import Output, Task
@@ -187,3 +188,44 @@ def test_a_member_of_an_ensemble_reads_more_rows_than_the_others() -> None:
     ridge = Forecaster("ridge", context_length=mixed.task.context_length, prediction_length=6).fit(frame)
     expected = (ridge.predict()["predictions"] + local[0] + local[1]) / 3
     np.testing.assert_allclose(forecast, expected, rtol=1e-4)
+
+
+@both
+@pytest.mark.parametrize("is_walk", [False, True])
+def test_intervals_hold_their_share_whatever_is_missing(model: LocalModel, is_walk: bool) -> None:
+    """Of rows missing at the end, all steps lie further ahead; rows within tell less than they would."""
+    inside: dict[str, list[Any]] = {"end": [], "within": []}
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        series = rng.normal(size=110)
+        series = series.cumsum() if is_walk else series
+        end, within = np.arange(100) < 80, rng.random(100) < 0.6
+        for name, known in (("end", end), ("within", within)):
+            given = np.where(known, series[:100], 1e9)
+            found = model.forecast_series(given, 1, 10, known)
+            assert found.mean.shape == found.deviation.shape == (10,)
+            assert found.freedom < known.sum()
+            inside[name].append(np.abs(series[100:] - found.mean) <= norm.ppf(0.9) * found.deviation)
+    assert 0.65 < np.mean(inside["end"]) < 0.95
+    assert 0.6 < np.mean(inside["within"]) < 0.97
+
+
+@both
+def test_what_is_missing_at_the_end_is_forecast(model: LocalModel) -> None:
+    series = monthly(60)
+    found = model.forecast_series(series, 12, 6, np.arange(60) < 50)
+    longer = model.forecast_series(series[:50], 12, 16)
+    np.testing.assert_array_equal(found.mean, longer.mean[10:])
+    np.testing.assert_array_equal(found.deviation, longer.deviation[10:])
+
+
+@pytest.mark.parametrize("kind", ["theta", "ets"])
+def test_a_season_longer_than_the_series_is_none(kind: str) -> None:
+    frame = short_frame()
+    frame.iloc[[20, 21], 0] = np.nan
+    forecasts = [
+        Forecaster({"kind": kind, "season_length": season}, prediction_length=6).predict(frame) for season in (10**6, 1)
+    ]
+    pd.testing.assert_frame_equal(*forecasts)
+    with pytest.raises(UserError, match="season_length must be at most 1000000, not 1000000000000"):
+        Forecaster({"kind": kind, "season_length": 10**12}, prediction_length=6).predict(frame)

@@ -244,7 +244,7 @@ def rows_until(values: Tensor, end: int, horizon: int, first: int = 0, strength:
     given = torch.tensor([[12, 84]]), torch.tensor([[strength, strength]]), torch.tensor([0.0])
     made = [one.expand(len(values), *one.shape[1:]) for one in given]
     at = [torch.full((len(values),), place) for place in (first, end)]
-    return _Row(values, at[0], *made, at[1], horizon).guesses()
+    return _Row(horizon, at[1], values, at[0], *made).guesses()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -269,7 +269,7 @@ def test_a_guess_from_an_earlier_origin_is_that_of_the_shorter_row() -> None:
         end = 240 - 20 * (number + 1)
         cut, _ = filled(torch.tensor(row)[None, :end], torch.tensor(known)[None, :end], torch.tensor([12]))
         assert torch.equal(cut, whole[:, :end])
-        alone = _Row(cut, first, made.periods, made.strength, torch.zeros(1), torch.tensor([end]), 20).guesses()
+        alone = _Row(20, torch.tensor([end]), cut, first, made.periods, made.strength, torch.zeros(1)).guesses()
         torch.testing.assert_close(made.tried[:, number], alone, rtol=1e-9, atol=1e-9)
 
 

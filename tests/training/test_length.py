@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 
 from tsattn.batch import Batch
@@ -147,6 +148,14 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
     stopping.on_train_start(trainer, None)
     assert trainer.should_stop
+
+
+@pytest.mark.parametrize("best", [-2.0, 2.0])
+def test_an_error_of_any_sign_may_be_a_little_above_the_best(best: float) -> None:
+    stopping = StopEarly("val_nll", patience=1, tolerance=0.1)
+    stopping.best_score = torch.tensor(best)
+    ends = [stopping._evaluate_stopping_criteria(torch.tensor(best + more))[0] for more in (0.0, 0.15, 0.25)]
+    assert ends == [False, False, True]
 
 
 # Choosing the best weights takes a bounded share of a training; what is left out is spread evenly, not by a clock.

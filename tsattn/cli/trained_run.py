@@ -134,7 +134,7 @@ def attention(words: Words) -> None:
         if window is None:
             batch = last_window(fitted, panel, options.series, data.series)
         else:
-            windows = data.windows(part, fitted.predictor.context_length)
+            windows = data.windows(part, **fitted.predictor.cut)
             if not -(count := len(windows)) <= window < count:
                 valid = f"from 0 to {count - 1}, or from -{count} for the first to -1 for the last"
                 there = f"of the {number_of(count, 'window')} of the {part} part"

@@ -14,7 +14,7 @@ from tsattn.data.splits import Split, SplitRule, asked_rule
 from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError, is_whole_number, shown, whole_number
 from tsattn.scaler import Scaler, check_transform
-from tsattn.task import Task
+from tsattn.task import MOST_STEPS, Task
 
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 """Options of which each says where the parts of a series end."""
@@ -38,7 +38,7 @@ class WindowOptions:
         transform: of the targets, so that no forecast is negative: ``log``, ``log1p`` or ``box_cox``, whose lambda the
             training rows decide, or ``{kind: box_cox, lambda: 0.5}``. Forecasts and scores are in original units.
         season_length: steps in a season, for naive and local models and MASE. By default it follows from the frequency;
-            where time counts steps it is 1.
+            where time counts steps it is 1. MASE has no value if it is longer than the training rows.
 
     Raises:
         UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
@@ -56,9 +56,10 @@ class WindowOptions:
     season_length: int | None = None
 
     def __post_init__(self) -> None:
-        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size", "season_length"):
-            if size != "season_length" or self.season_length is not None:
-                whole_number(size, getattr(self, size))
+        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
+            whole_number(size, getattr(self, size))
+        if self.season_length is not None:
+            whole_number("season_length", self.season_length, most=MOST_STEPS)
         whole_number("num_workers", self.num_workers, least=0)
         if not self.resident_gb >= 0:
             raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")

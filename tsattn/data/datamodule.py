@@ -230,10 +230,9 @@ class ForecastDataModule(LightningDataModule):
         """Return a copy for one training, of so many batches (None: an epoch) and scored windows (None: all)."""
         return self._copied(trainer=trainer, training_batches=batches, scored_windows=scored)
 
-    def with_splits(self, change: Callable[[Split], Split], *more_parts: str) -> Self:
-        """Return a copy whose series are split in a changed way, maybe into more parts, on the present scale."""
-        parts = tuple(dict.fromkeys([*self.parts, *more_parts]))
-        return self._copied(_splits=[change(split) for split in self.splits], parts=parts)
+    def with_splits(self, change: Callable[[Split], Split], parts: tuple[str, ...] | None = None) -> Self:
+        """Return a copy whose series are split in a changed way, maybe into other parts, on the present scale."""
+        return self._copied(_splits=[change(split) for split in self.splits], parts=parts or self.parts)
 
     def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
         """Return a copy that splits by another rule and needs windows in these parts; `setup` scales it again."""

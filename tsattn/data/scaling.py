@@ -414,10 +414,10 @@ def _warn_of_rounding(panel: Panel, name: str, scaled: Any, tallies: NDArray[np.
             logger.warning(says, what, words.removeprefix(what), EMPTY_IT)
             continue
         names = panel.channels if panel.is_wide else panel.ids
-        told = [names[number] for number in np.unique(lost[:, 1 if panel.is_wide else 0]).tolist()]
+        small = [names[number] for number in np.unique(lost[:, 1 if panel.is_wide else 0]).tolist()]
         mend = EMPTY_IT + (", or give each series its own scale (scaling: series)" if is_shared else "")
         says = "%d of %d series (%s) change by less than single precision tells apart: %s; %s"
-        logger.warning(says, len(told), len(names), listed(told), words, mend)
+        logger.warning(says, len(small), len(names), listed(small), words, mend)
 
 
 def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:

@@ -239,7 +239,7 @@ class WindowDataset(Dataset[Batch]):
         prediction_length: int,
         seasons: Sequence[int] | None = None,
     ) -> None:
-        ranges = [origins] if isinstance(origins, range) else origins
+        self.origins = ranges = [origins] if isinstance(origins, range) else origins
         if len(ranges) != len(series):
             raise UserError(f"{len(ranges)} ranges of origins were given for {len(series)} series; give one for each")
         self.series, self._seasons = series, seasons

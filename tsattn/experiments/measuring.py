@@ -66,7 +66,7 @@ def measured(
     before = np.array([split.bounds(part)[0] for split in data.splits])
     table = measure(
         predictor.on(execution),
-        data.eval_dataloader(part, predictor.context_length, seasons=predictor.seasons, padded=predictor.reads_short),
+        data.eval_dataloader(part, **predictor.cut),
         units=data.series.units,
         levels=predictor.output.quantiles,
         ids=panel.ids,
@@ -206,7 +206,7 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
 
     if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
         raise UserError("the flops of another library's model cannot be counted")
-    window = data.windows("train", predictor.context_length).__getitems__([0])
+    window = data.windows("train", **predictor.cut).__getitems__([0])
     with own_random_state():
         whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
         whole.build(predictor.task, predictor.output)

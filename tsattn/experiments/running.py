@@ -330,7 +330,7 @@ class _PreparedRun:
         if self.recording is not None:
             self.recording.check_data(data)
         fit_data, held_out = calibration_parts(data, experiment.model["calibrate"], experiment.output)
-        if held_out is not None and fits_before(held_out, fit_data):
+        if held_out is not None and predictor.needs_fit and fits_before(held_out, fit_data):
             check_one_device(self.options.arguments, "short series are calibrated by a second model, on one device")
         own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
         sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
@@ -407,13 +407,15 @@ class _PreparedRun:
             named = {"selected_by": metric, "validation_windows": scores["windows"]}
             facts |= {"validation_error": scores[metric], **named}
         if held_out is not None:
-            is_before = self.predictor.needs_fit and fits_before(held_out, fit_data)
-            again = fitted_again(self.predictor, held_out, training.unwatched(self.options)) if is_before else None
-            scores_kept = conformal_scores(again or fitted.predictor, held_out, execution)
+            predictor, rolls = fitted.predictor, fits_before(held_out, fit_data)
+            if rolls and predictor.needs_fit:  # which chooses nothing by the windows that score it
+                before = held_out.with_splits(lambda split: split, ("train",))
+                predictor = fitted_again(predictor, before, training.unwatched(self.options).at_length(result.fit))
+            scores_kept = conformal_scores(predictor, held_out, execution)
             known = facts["calibration"] = scores_kept.facts
             own = known["series_of_their_own"]
             said = f", {number_of(own, 'series')} by windows of its own" if own else ""
-            windows = number_of(known["windows"], "rolling origin" if is_before else "validation window")
+            windows = number_of(known["windows"], "rolling origin" if rolls else "validation window")
             self.hooks.say(f"calibrated by {windows}: levels up to {known['highest_level']:g}{said}")
             fitted = replace(fitted, conformal=scores_kept)
             if recording is not None:

@@ -22,7 +22,6 @@ from tsattn.data import Panel
 from tsattn.data.columns import TIME_COLUMNS
 from tsattn.data.frequency import one_time
 from tsattn.data.public.cards import CARDS
-from tsattn.data.splits import all_origins
 from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.evaluation.window_errors import central_intervals
@@ -66,16 +65,16 @@ def plot_test_forecasts(
 
     The data are set up; `forecast`, if given, takes a batch in place of the fitted predictor.
     """
-    (panel, task, _), L, T = data.contents, predictor.context_length, predictor.task.prediction_length
-    windows, ranges = data.windows("test", L, predictor.seasons), all_origins(data.splits, "test", L, T)
+    (panel, task, _), T = data.contents, predictor.task.prediction_length
+    windows = data.windows("test", **predictor.cut)
     numbers = sorted({*np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()})
-    batch, ends = windows.__getitems__(numbers), np.cumsum([*map(len, ranges)])
+    batch, ends = windows.__getitems__(numbers), np.cumsum([*map(len, windows.origins)])
     predicted = data.series.units.restore((forecast or predictor.eval())(batch), batch.series_id).numpy()
     channels = range(task.num_channels)[-_CHANNELS:]
     figure, axes = _panels(len(numbers) * len(channels))
     for row, window, made in zip(axes.reshape(len(numbers), -1), numbers, predicted, strict=True):
         series = int(ends.searchsorted(window, side="right"))
-        origin = ranges[series][window - ends[series]]
+        origin = windows.origins[series][window - ends[series]]
         time: Any = panel.time_of(series)[origin : origin + T]
         at = f"step {time[0]}" if task.counts_steps else f"{time[0]:%Y-%m-%d %H:%M}"
         name = "" if panel.is_wide else f"{shown(panel.ids[series])}, "

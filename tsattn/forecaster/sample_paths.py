@@ -162,8 +162,7 @@ class PathSampler:
         data, predictor = result.data, self._predictor
         if "val" not in data.parts:
             return None
-        sizes = predictor.context_length, predictor.seasons
-        return self._copula(data.windows("val", *sizes, padded=predictor.reads_short))
+        return self._copula(data.windows("val", **predictor.cut))
 
     def _copula_in(self, panel: Panel) -> StepCopula:
         """Find the copula in all windows of a panel, which the predictor may have been trained on."""

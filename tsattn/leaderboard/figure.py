@@ -65,7 +65,7 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
     for name, cross in zip(names["cross"], cycle(_CROSSES), strict=False):
         styles[name] = {"marker": cross, "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
     lines = [sum(mark.form == "dot" for mark in row) + any(mark.form != "dot" for mark in row) for row in rows.values()]
-    heights = [_STEP * (1.4 + max(2, line)) for line in lines]
+    heights = [_STEP * (1.4 + max(2, line, 1 + name.count("\n"))) for name, line in zip(rows, lines, strict=True)]
     has_legend = len(styles) > 1
     tall = sum(heights) + 0.95 + 0.22 * has_legend * math.ceil(len(styles) / 2)
     with mpl.rc_context({"font.size": 9.5, "text.color": _INK}):

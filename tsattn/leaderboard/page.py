@@ -82,6 +82,7 @@ class Page:
     notes: Sequence[str]
     questions: PageTable | None
     details: Sequence[Detail] = field(default_factory=tuple)
+    axis: str = "difference in MSE, %"
 
 
 def page_of(analysis: Analysis) -> Page:
@@ -104,11 +105,17 @@ def page_of(analysis: Analysis) -> Page:
     )
     if page.questions is None or len(analysis.datasets) <= _MOST_SETS:
         return page
+    answers = [one for one in analysis.answers if one.estimate is not None]
+    metrics = " or ".join(dict.fromkeys(one.question.metric.upper() for one in answers))
     return replace(
         page,
-        figure="Error of one attention compared with another",
-        rows=_mean_rows(analysis),
-        caption="Test MSE, mean over data sets and seeds. Left of 0 the first is better. Bars are 95 % intervals.",
+        figure="Error of one model compared with another",
+        axis=f"difference in {metrics}, %",
+        rows=_mean_rows(analysis, answers),
+        caption=(
+            f"Test {metrics}, mean over data sets, horizons and seeds. Left of 0 the first is better. "
+            "Bars are 95 % intervals."
+        ),
         table=page.questions,
         notes=[_ASKED],
         questions=None,
@@ -116,15 +123,30 @@ def page_of(analysis: Analysis) -> Page:
     )
 
 
-def _mean_rows(analysis: Analysis) -> dict[str, list[Mark]]:
-    """A row a question, with the mean over data sets."""
+def _mean_rows(analysis: Analysis, answers: Sequence[Answer]) -> dict[str, list[Mark]]:
+    """A row a question, with the mean over data sets; its label says what is compared, and in what questions differ."""
+    differ = {
+        name: len({getattr(one.question, name) for one in answers}) > 1 for name in ("metric", "horizons", "data")
+    }
     rows = {}
-    for answer in analysis.answers:
-        if answer.estimate is not None:
-            names = [*answer.question.arms, answer.question.against]
-            *arms, against = (analysis.parts[name][1] or name for name in names)
-            label = f"{analysis.parts[names[0]][0]}: {', '.join(arms)}\n/ {against}"
-            rows[label] = [Mark("mean", answer.estimate.percent, *answer.estimate.percent_interval())]
+    for place, answer in enumerate(answers, start=1):
+        question, estimate = answer.question, answer.estimate
+        names = [*question.arms, question.against]
+        predictors, attentions = zip(*(analysis.parts[name] for name in names), strict=True)
+        if len(set(predictors)) == 1 and all(attentions):
+            lines = [f"{predictors[0]}: {', '.join(attentions[:-1])}", f"/ {attentions[-1]}"]
+        else:
+            lines = [*question.arms, f"/ {question.against}"]
+        where = [question.metric.upper()] if differ["metric"] else []
+        if differ["horizons"]:
+            where += [f"at {_listed(map(str, question.horizons)) if question.horizons else 'all horizons'}"]
+        if differ["data"]:
+            first, *more = answer.data
+            where += [f"on {first}{f' and {len(more)} more' if more else ''}"]
+        label = "\n".join([*lines, *where])
+        label += f"\n(question {place})" if label in rows else ""
+        if estimate is not None:
+            rows[label] = [Mark("mean", estimate.percent, *estimate.percent_interval())]
     return rows
 
 
@@ -460,7 +482,7 @@ def made(analysis: Analysis) -> Iterable[str]:
 def write_report(analysis: Analysis, folder: str | Path) -> Page:
     """Write `MARKDOWN`, `HTML` and `PICTURE` into a folder, each whole or not at all."""
     page, folder = page_of(analysis), Path(folder)
-    figure = forest(page.rows, title=page.figure, axis="difference in MSE, %") if page.rows else None
+    figure = forest(page.rows, title=page.figure, axis=page.axis) if page.rows else None
     svg = "" if figure is None else inline_svg(figure, f"{page.figure}: {page.caption}")
     if figure is not None:
         write_whole(folder / PICTURE, lambda file: file.write(png(figure)))

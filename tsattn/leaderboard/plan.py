@@ -20,6 +20,7 @@ from tsattn.tuning import HeldData
 
 _ATTENTION = f"{BACKBONE}.attention"
 _HORIZON = "data.init_args.prediction_length"
+_BLANK = {"data": {"class_path": "PublicDataModule", "init_args": {"name": "ETTh1"}}, "model": {}, "trainer": {}}
 
 
 @dataclass(frozen=True)
@@ -183,11 +184,13 @@ class Planner:
         return self._parsed(with_values(content, values))
 
     def _parsed(self, content: Mapping[str, Any]) -> Experiment:
-        """Parse a description, once for all horizons and seeds: parsing takes most of the time of a plan."""
+        """Parse data, and the rest, once each for all that they are combined with: parsing takes most of the time."""
         horizon, seed = get_at(content, _HORIZON), content["seed_everything"]
-        text = _text(with_values(content, {_HORIZON: None, "seed_everything": None}))
-        parsed: Experiment = self._once(text, lambda: Experiment.of(content))
-        data = {**parsed.data, "init_args": {**parsed.data["init_args"], "prediction_length": horizon}}
+        text = _text(with_values(content["data"], {"init_args.prediction_length": None}))
+        read: Experiment = self._once(text, lambda: Experiment.of({**_BLANK, "data": content["data"]}))
+        rest = {**content, "data": _BLANK["data"]}
+        parsed: Experiment = self._once(_text({**rest, "seed_everything": 1}), lambda: Experiment.of(rest))
+        data = {**read.data, "init_args": {**read.data["init_args"], "prediction_length": horizon}}
         return replace(parsed, data=data, seed=seed)
 
     def _once(self, text: str, make: Callable[[], Any]) -> Any:
@@ -215,7 +218,7 @@ def _check_fits(experiment: Experiment, data: ForecastDataModule) -> None:
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(data.contents[1], experiment.output, empty=True)
     for part in ("train", "val", "test"):
-        data.windows(part, predictor.context_length)
+        data.windows(part, **predictor.cut)
 
 
 def mixed(

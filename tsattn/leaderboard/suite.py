@@ -79,7 +79,7 @@ KEYS = {
         "name": "of the data set, a public one if there is no `class_path`",
         "class_path": "the class that reads another: `CSVDataModule`",
         "init_args": "its arguments: `{path: shops.csv, target: [sales]}`",
-        "source": "where the data come from; data sets of one source count as one in means over data sets",
+        "source": "where the data come from, its name by default; data sets of one source count as one in means",
         "values": "of all experiments on it, by dotted paths",
         **_limits_but("data"),
     },
@@ -398,7 +398,11 @@ def _data(given: Any) -> SuiteData:
         card_of(name, files_only=True)
         source = {"class_path": "PublicDataModule", "init_args": {"name": name, **arguments}}
     values = _values(given.get("values"), f"values of {name}")
-    return SuiteData(name, source, values, _limits(given, name), str(given.get("source", name)))
+    group = name if given.get("source") is None else given["source"]
+    is_name = isinstance(group, str | int | float) and not isinstance(group, bool) and group == group  # not NaN
+    if not is_name or not str(group).strip():
+        raise UserError(f"source of {name} must be a name or a number, which data sets share, not {shown(group)}")
+    return SuiteData(name, source, values, _limits(given, name), str(group).strip())
 
 
 def _arm(name: str, given: Any) -> Arm:
@@ -487,6 +491,10 @@ def _named(listed: Sequence[SuiteData]) -> dict[str, SuiteData]:
     by_name = {one.name: one for one in listed}
     if len(by_name) < len(listed):
         raise UserError("two data sets have one name; give each a name of its own")
+    for one in listed:
+        other = by_name.get(one.group, one)
+        if other.group != one.group:
+            raise UserError(f"source of {one.name} is the data set {other.name}, whose own source is {other.group}")
     return by_name
 
 

@@ -46,14 +46,9 @@ class AttentionLayer:
         """Return rows of ``layer``, ``attention``, ``head``, ``query``, ``key``, ``weight``, and each level."""
         H, N, S = self.weights.shape
         number = np.arange(H * N * S)
-        columns = {
-            "layer": self.name,
-            "attention": self.kind,
-            "head": number // (N * S),
-            "query": self.queries[number // S % N],
-            "key": self.keys[number % S],
-            "weight": self.weights.ravel(),
-        }
+        columns: dict[str, Any] = {"layer": self.name, "attention": self.kind, "head": number // (N * S)}
+        columns |= {"query": self.queries[number // S % N], "key": self.keys[number % S]}
+        columns["weight"] = self.weights.ravel()
         return pd.DataFrame({**columns, **{name: level.ravel() for name, level in self.levels.items()}})
 
 

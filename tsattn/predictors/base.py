@@ -116,6 +116,11 @@ class Predictor(nn.Module, ABC):
         """Lengths of the seasons whose last known values it repeats: windows must know these, see `WindowDataset`."""
         return ()
 
+    @property
+    def cut(self) -> dict[str, Any]:
+        """How all its windows are cut, as `ForecastDataModule.windows` takes it."""
+        return {"context_length": self.context_length, "seasons": self.seasons, "padded": self.reads_short}
+
     def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
         """Return the point forecast `(B, horizon, C)` in original units if it only repeats the past; else None."""
         return None
@@ -181,7 +186,7 @@ class Predictor(nn.Module, ABC):
         for part in data.parts:
             try:
                 if part == "val" or (part == "train" and self.needs_fit):
-                    data.windows(part, self.context_length, padded=self.reads_short)
+                    data.windows(part, **self.cut)
             except UserError as error:
                 if self.context_length == self.task.context_length:
                     raise

@@ -14,6 +14,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -24,7 +25,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.splits import Split, all_origins
+from tsattn.data.splits import Split
 from tsattn.data.windows import spread
 from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
@@ -141,7 +142,7 @@ class ConformalScores:
             raise UserError(
                 f"level {100 * share:g} needs {number_of(needed_scores(interval), 'validation window')}, and of "
                 f"{shown(channels[channel])}, step {step + 1}, there are {least}: ask for at most "
-                f"{highest_level(least):g}, or hold out more rows for validation"
+                f"{highest_level(least):g}, or hold out more rows for validation (rolling origins: longer series)"
             )
         places = (rank - 1).clamp(min=0, max=self.values.shape[-1] - 1)
         found = self.values[self.base(interval)].gather(-1, places[..., None])[..., 0]
@@ -231,7 +232,7 @@ class Calibrated(AnyHorizon):
 
 
 _KEPT = ("description", "name", "label", "pretraining", "forecasts_counts", "context_length", "seasons", "repeated")
-for _name in ("title", *_KEPT):
+for _name in ("title", "reads_short", *_KEPT):
     setattr(Calibrated, _name, property(attrgetter(f"predictor.{_name}")))
 
 
@@ -261,7 +262,8 @@ def calibration_parts(
     if share == 1.0:
         least = needed_scores(max([*intervals_of(output.quantiles), _USUAL], key=coverage))
         if "val" not in data.parts or len(data.windows("val")) < least:
-            earlier = data.with_splits(lambda split: _with_rolling_origins(split, data.contents[1], least), "val")
+            rolling = partial(_with_rolling_origins, task=data.contents[1], least=least)
+            earlier = data.with_splits(rolling, ("train", "val"))
             with contextlib.suppress(UserError):
                 if len(earlier.windows("val")) >= least:
                     return data, earlier
@@ -295,13 +297,11 @@ def fits_before(calibrating: ForecastDataModule, fitted_to: ForecastDataModule) 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
     """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
-    levels, task = predictor.output.quantiles, predictor.task
-    intervals: list[Interval] = intervals_of(levels)
-    windows = data.windows("val", predictor.context_length, predictor.seasons, padded=predictor.reads_short)
-    T, C = data.prediction_length, task.num_channels
-    counts = [len(rows) for rows in all_origins(data.splits, "val", predictor.context_length, T)]
+    levels, intervals = predictor.output.quantiles, intervals_of(predictor.output.quantiles)
+    windows = data.windows("val", **predictor.cut)
+    counts = [len(rows) for rows in windows.origins]
     own = [number for number, count in enumerate(counts) if count >= OWN_WINDOWS and len(counts) > 1]
-    size = len(intervals) * T * C
+    size = len(intervals) * data.prediction_length * predictor.task.num_channels
     most = min(_MOST_WINDOWS, _NUMBERS // (size * (1 + len(own))))
     if most < OWN_WINDOWS:
         own, most = [], min(_MOST_WINDOWS, max(OWN_WINDOWS, _NUMBERS // size))

@@ -147,9 +147,7 @@ def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
 
 
 def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
-    if covariates is None:
-        return None
-    return _imputed(units.scaled(covariates), ~covariates.isnan()).float()
+    return None if covariates is None else _imputed(units.scaled(covariates), ~covariates.isnan()).float()
 
 
 def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
+from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
@@ -21,8 +22,10 @@ from tsattn.batch import Batch
 from tsattn.errors import whole_number
 from tsattn.predictors.base import AnyHorizon, Predictor, last_context
 from tsattn.predictors.naive import Unfitted
+from tsattn.task import MOST_STEPS
 
 Values: TypeAlias = NDArray[np.float64]
+Known: TypeAlias = NDArray[np.bool_]
 MOST_ROWS = 1000  # older rows change a forecast little, and cost time
 _FEWEST = 10  # rows that a trend needs
 _LAST_RESORT = 0.5  # smoothing level
@@ -40,8 +43,9 @@ class LocalForecast(NamedTuple):
 class LocalModel(Unfitted, AnyHorizon):
     """Base class of models of one series. They need no fit and forecast quantiles.
 
-    Missing values are interpolated between their neighbours, without the season. A constant series stays constant.
-    Fewer than 10 rows, or a series that no form fits, are forecast by simple exponential smoothing, of level 0.5.
+    Missing values are interpolated around the season, and count for no interval; after the
+    last known value they are forecast too. A constant series stays constant. Fewer than 10 known values, or a series
+    that no form fits, are forecast by simple exponential smoothing, of level 0.5.
 
     Args:
         season_length: steps in a season; by default the task's. 1, or fewer rows than two seasons, is no season.
@@ -55,7 +59,7 @@ class LocalModel(Unfitted, AnyHorizon):
 
     def __init__(self, *, season_length: int | None = None, context_length: int | None = None) -> None:
         super().__init__(season_length=season_length, context_length=context_length)
-        self._season = None if season_length is None else whole_number("season_length", season_length)
+        self._season = None if season_length is None else whole_number("season_length", season_length, most=MOST_STEPS)
         self._rows = None if context_length is None else whole_number("context_length", context_length)
 
     @property
@@ -81,34 +85,39 @@ class LocalModel(Unfitted, AnyHorizon):
         past = window.past.double() if units is None else units.restore(window.past)
         seen = torch.ones_like(past, dtype=torch.bool) if window.past_observed is None else window.past_observed
         series = zip(*(part.transpose(1, 2).flatten(0, 1).numpy() for part in (past, seen)), strict=True)  # (B C, L)
-        made = [self.forecast_series(filled(values, known, season), season, horizon) for values, known in series]
+        made = [self.forecast_series(values, season, horizon, known) for values, known in series]
         ends = [t.ppf(levels or [0.5], max(1, one.freedom)) for one in made]
         rows = [one.mean[:, None] + one.deviation[:, None] * end for one, end in zip(made, ends, strict=True)]
-        quantiles = torch.from_numpy(np.stack(rows))  # (B C, T, Q)
-        forecast = quantiles.unflatten(0, (len(window), -1)).transpose(1, 2)  # (B, T, C, Q)
+        forecast = rearrange(torch.from_numpy(np.stack(rows)), "(B C) T Q -> B T C Q", B=len(window))
         forecast = forecast if units is None else units.normalise(forecast)
         return (forecast if levels else forecast[..., 0]).to(batch.past)
 
-    def forecast_series(self, series: Values, season: int, horizon: int) -> LocalForecast:
-        """Forecast `horizon` steps of a series without missing values; one of no rows as zeros."""
+    def forecast_series(self, series: Values, season: int, horizon: int, known: Known | None = None) -> LocalForecast:
+        """Forecast `horizon` steps of a series, of which these values are known, by default all; zeros if none is."""
+        known = np.ones(len(series), dtype=bool) if known is None else known
+        end = int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0
+        ahead, series = len(known) - end, filled(series[:end], known[:end], season)
         if not len(series) or not np.ptp(series):
             return LocalForecast(np.full(horizon, series[-1] if len(series) else 0.0), np.zeros(horizon), 1)
+        known, horizon = known[end - len(series) : end], ahead + horizon
+        counted = known & np.concatenate([known[:1], known[:-1]])  # what comes after a gap was used to fill it
+        counted = counted if counted.sum() >= _FEWEST else known
         unit = float(np.abs(series).mean())  # so that no fit depends on the units
         scaled, found = series / unit, None
         with warnings.catch_warnings(), np.errstate(all="ignore"), contextlib.suppress(*_FAILURES):
             warnings.simplefilter("ignore")  # of convergence, which the choice of forms takes care of
-            if len(series) >= _FEWEST:
-                found = self._fitted(scaled, season if len(series) >= 2 * season else 1, horizon)
+            if known.sum() >= _FEWEST:
+                found = self._fitted(scaled, counted, season if len(series) >= 2 * season else 1, horizon)
         if found is None or not np.isfinite(found.mean).all() or not np.isfinite(found.deviation).all():
             levels = _levels(scaled, _LAST_RESORT)
             growth = 1 + _LAST_RESORT**2 * np.arange(horizon)
-            deviation = np.sqrt(((scaled[1:] - levels[:-1]) ** 2).mean() * growth)
-            found = LocalForecast(np.full(horizon, levels[-1]), deviation, len(series) - 1)
-        return LocalForecast(found.mean * unit, found.deviation * unit, found.freedom)
+            deviation = np.sqrt(((scaled[1:] - levels[:-1])[counted[1:]] ** 2).mean() * growth)
+            found = LocalForecast(np.full(horizon, levels[-1]), deviation, int(counted.sum()) - 1)
+        return LocalForecast(found.mean[ahead:] * unit, found.deviation[ahead:] * unit, found.freedom)
 
     @abstractmethod
-    def _fitted(self, series: Values, season: int, horizon: int) -> LocalForecast | None:
-        """Fit the model to a series that is not constant, and forecast it; None, or an error, if it cannot be."""
+    def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
+        """Fit to a series that is not constant, and forecast it, errors where `counted`; None if it cannot be."""
 
 
 class Theta(LocalModel):
@@ -120,7 +129,7 @@ class Theta(LocalModel):
     """
 
     @override
-    def _fitted(self, series: Values, season: int, horizon: int) -> LocalForecast | None:
+    def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
         from statsmodels.tsa.forecasting.theta import ThetaModel
 
         n = len(series)
@@ -130,8 +139,8 @@ class Theta(LocalModel):
         places, is_product = np.arange(-n, 0) % season, fit.model.method.startswith("mul")
         rest = series / factors[places] if is_product else series - factors[places]
         drift = slope / 2 * ((1 - (1 - alpha) ** np.arange(1, n)) / alpha if alpha > 0 else 0.0)
-        errors = rest[1:] - _levels(rest, alpha)[:-1] - drift
-        freedom = n - 3  # two parameters, and the first level
+        errors = (rest[1:] - _levels(rest, alpha)[:-1] - drift)[counted[1:]]
+        freedom = int(counted.sum()) - 3  # two parameters, and the first level
         deviation = np.sqrt((errors**2).sum() / freedom * (1 + alpha**2 * np.arange(horizon)))
         scale = factors[:horizon] if is_product else 1.0
         return LocalForecast(np.asarray(fit.forecast(horizon)), deviation * scale, freedom)
@@ -146,14 +155,14 @@ class ETS(LocalModel):
     """
 
     @override
-    def _fitted(self, series: Values, season: int, horizon: int) -> LocalForecast | None:
+    def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
         from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
         n, best = len(series), cast(Any, None)
         seasons = [None, *(["add", *(["mul"] if series.min() > 0 else [])] if season > 1 else [])]
         for seasonal, (trend, is_damped) in itertools.product(seasons, ((None, False), ("add", False), ("add", True))):
             is_product = seasonal == "mul"
-            shape = {"error": "mul" if is_product else "add", "trend": trend, "damped_trend": is_damped}
+            shape: dict[str, Any] = {"error": "mul" if is_product else "add", "trend": trend, "damped_trend": is_damped}
             shape |= {"seasonal": seasonal, "seasonal_periods": season if seasonal else None}
             with contextlib.suppress(*_FAILURES):  # the next form may fit
                 fit = ETSModel(series, **shape, initialization_method="heuristic").fit(disp=False, maxiter=100)
@@ -167,8 +176,8 @@ class ETS(LocalModel):
             return None
         _, fit, parameters, is_product = best
         mean, fitted = np.asarray(fit.forecast(horizon)), np.asarray(fit.fittedvalues)
-        errors = (series - fitted) / (fitted if is_product else 1.0)
-        freedom = n - min(parameters, n // 2)
+        errors = ((series - fitted) / (fitted if is_product else 1.0))[counted]
+        freedom = len(errors) - min(parameters, len(errors) // 2)
         deviation = np.sqrt((errors**2).sum() / freedom * _growth(fit, season, horizon))
         return LocalForecast(mean, deviation * np.abs(mean) if is_product else deviation, freedom)
 
@@ -190,18 +199,18 @@ def _levels(series: Values, alpha: float) -> Values:
     return levels
 
 
-def filled(values: Values, known: NDArray[np.bool_], season: int) -> Values:
+def filled(values: Values, known: Known, season: int) -> Values:
     """Return a series from its first known value on, what is missing interpolated between neighbours of any season."""
     first = int(known.argmax()) if known.any() else len(known)
     values, known, steps = values[first:], known[first:], np.arange(len(values) - first)
     if known.all():
         return values
-    profile, places = np.zeros(season), steps % season
+    profile, places = np.zeros(len(values)), steps % season
     if len(values) >= 2 * season > 2:
         from scipy.ndimage import uniform_filter1d
 
         level = uniform_filter1d(np.interp(steps, steps[known], values[known]), season, mode="nearest")
         counts = np.bincount(places[known], minlength=season)
-        profile = np.bincount(places[known], (values - level)[known], season) / np.maximum(counts, 1)
-    rest = np.interp(steps, steps[known], (values - profile[places])[known])
-    return np.where(known, values, rest + profile[places])
+        profile = (np.bincount(places[known], (values - level)[known], season) / np.maximum(counts, 1))[places]
+    rest = np.interp(steps, steps[known], (values - profile)[known])
+    return np.where(known, values, rest + profile)

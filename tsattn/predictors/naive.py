@@ -11,6 +11,7 @@ from tsattn.batch import Batch
 from tsattn.errors import whole_number
 from tsattn.layers import InstanceNorm
 from tsattn.predictors.base import Predictor, last_context
+from tsattn.task import MOST_STEPS
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -60,7 +61,9 @@ class SeasonalNaive(RepeatedSteps):
 
     def __init__(self, *, season_length: int | None = None) -> None:
         super().__init__(season_length=season_length)
-        self._own_length = None if season_length is None else whole_number("season_length", season_length)
+        self._own_length = (
+            None if season_length is None else whole_number("season_length", season_length, most=MOST_STEPS)
+        )
 
     @property
     @override

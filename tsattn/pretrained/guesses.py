@@ -145,7 +145,7 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
     back = ((L - first) // every).clamp(1, horizon)
     ends = L - back[:, None] * torch.arange(every, device=values.device)
     given = (part.repeat_interleave(every, 0) for part in (rows, first, periods, strength, origin))
-    made = _Row(*given, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
+    made = _Row(horizon, ends.flatten(), *given).guesses().view(R, every, horizon, -1)
     steps, ends = torch.arange(horizon, device=values.device), ends[:, 1:, None]
     place = (ends + steps).clamp(0, L - 1).flatten(1)
     truth, is_known = (part.gather(1, place).view(R, ORIGINS, horizon) for part in (rows, known))
@@ -157,7 +157,7 @@ class _Row:
     """Rows `(R, L)` that are known from `first (R,)` until before `end (R,)`."""
 
     def __init__(
-        self, values: Tensor, first: Tensor, periods: Tensor, strength: Tensor, origin: Tensor, end: Tensor, T: int
+        self, T: int, end: Tensor, values: Tensor, first: Tensor, periods: Tensor, strength: Tensor, origin: Tensor
     ) -> None:
         self.values, self.first, self.end = values, first[:, None], end[:, None]
         self.n = (self.end - self.first).clamp(min=1)
@@ -230,7 +230,7 @@ class _Row:
             *(self.mean(end - 10 * some, end) + profile, self.mean(end - some, end)),
             *self._autoregressions(self.mean(end - p.clamp(min=2), end), season),
         ]
-        out = torch.stack(torch.broadcast_tensors(*made), -1)
+        out = torch.stack(torch.broadcast_tensors(*made), -1)  # type: ignore[no-untyped-call]
         return torch.where(out.isfinite(), out, last[..., None])
 
     def _by_ratio(self, level: Tensor, rise: Tensor, shares: Tensor) -> Tensor:

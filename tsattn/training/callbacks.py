@@ -209,7 +209,7 @@ class StopEarly(EarlyStopping):
     @override
     def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
         best = self.best_score.to(current)
-        if self.tolerance and best <= current <= (1 + self.tolerance) * best:
+        if self.tolerance and best <= current <= best + self.tolerance * best.abs():
             return False, None
         return super()._evaluate_stopping_criteria(current)
 
