@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,8 @@ from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, window_products
 from tsattn.predictors import ridge as ridge_room
 from tsattn.predictors.ridge import CONTEXTS, Ridge, possible_contexts
-from tsattn.predictors.window_products import Calendar
+from tsattn.predictors.shared_ridge import SharedRidge
+from tsattn.predictors.window_products import Waves
 
 
 @pytest.mark.parametrize(
@@ -115,15 +117,11 @@ def rows_of(
             if part == "train" and not (weights > 0).all():
                 continue
             x, y = (series.values[a:b, channel].double().numpy() for a, b in ((o - L, o), (o, o + T)))
-            level = x.mean() if choice["centre"] == "mean" else x[-1]
-            time = int(series.time[o])
-            waves = [1.0]
-            for period, count in ((86_400, 6), (604_800, 3)):
-                waves += [
-                    f(2 * np.pi * k * (time % period) / period) for k in range(1, count + 1) for f in (np.sin, np.cos)
-                ]
+            level = x[-1]
+            turn = 2 * np.pi * (int(series.time[o]) % 86_400) / 86_400
+            waves = [1.0, *(f(k * turn) for k in range(1, 7) for f in (np.sin, np.cos))]
             root = np.sqrt(weights.mean()) if part == "train" else 1.0
-            xs.append(root * np.r_[x - level, waves[: (0, 13, 19)[choice["waves"]]]])
+            xs.append(root * np.r_[x - level, waves])
             ys.append(root * (y - level))
             levels.append(level)
     return np.array(xs), np.array(ys), np.array(levels)
@@ -146,9 +144,9 @@ def oracle(data: FrameDataModule, choice: dict[str, Any]) -> list[np.ndarray]:
 
 
 WAYS = [
-    {"context_length": 11, "centre": "last", "waves": 1, "penalty": 3.0, "pooling": 20.0},
-    {"context_length": 31, "centre": "mean", "waves": 1, "penalty": 0.2, "pooling": None},
-    {"context_length": 24, "centre": "mean", "waves": 0, "penalty": 50.0, "pooling": 4.0},
+    {"context_length": 11, "penalty": 3.0, "pooling": 20.0},
+    {"context_length": 31, "penalty": 0.2, "pooling": None},
+    {"context_length": 24, "penalty": 50.0, "pooling": 4.0},
 ]
 
 
@@ -189,10 +187,10 @@ def test_its_map_is_the_mean_of_least_squares(way: str, monkeypatch: pytest.Monk
             expected = 0.0
             for choice, found in zip(WAYS, maps, strict=True):
                 past = batch.past[:, 31 - choice["context_length"] :, channel].double().numpy()
-                level = past.mean(1) if choice["centre"] == "mean" else past[:, -1]
+                level = past[:, -1]
                 turn = 2 * np.pi * (batch.time[:, 31].numpy() % 86_400) / 86_400
                 waves = [np.ones(len(turn)), *(f(k * turn) for k in range(1, 7) for f in (np.sin, np.cos))]
-                x = np.column_stack([past - level[:, None], *waves[: (0, 13)[choice["waves"]]]])
+                x = np.column_stack([past - level[:, None], *waves])
                 expected = expected + (x @ found[channel] + level[:, None]) / len(WAYS)
             np.testing.assert_allclose(forecast[:, :, channel], expected, rtol=1e-7, atol=1e-8)
 
@@ -214,7 +212,7 @@ def test_what_is_chosen_has_the_lowest_errors_on_validation(data: FrameDataModul
         assert choice["mse_scaled"] == pytest.approx(squared / count, rel=1e-6)
     # any other way with one of these contexts is worse
     way = maps[0]
-    for other in ({"centre": "mean" if way["centre"] == "last" else "last"}, {"penalty": 0.1}, {"penalty": 1e4}):
+    for other in ({"penalty": 0.1}, {"penalty": 1e4}):
         changed = {**way, **other, "pooling": None}
         squared = sum(
             ((y - x @ found) ** 2).sum()
@@ -257,7 +255,7 @@ def test_of_very_many_numbers_the_channels_share_a_map(data: FrameDataModule, mo
     monkeypatch.setattr(ridge_room, "_MOST_NUMBERS", 3 * 24 * 7 - 1)
     monkeypatch.setattr(ridge_room, "_KEPT_NUMBERS", 0)
     shared.fit(data)
-    assert (len(apart.weight), len(shared.weight), shared.num_parameters) == (3, 1, 24 * 7 + 19 * 7)
+    assert (len(apart.weight), len(shared.weight), shared.num_parameters) == (3, 1, 24 * 7 + 13 * 7)
 
 
 def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> None:
@@ -289,19 +287,18 @@ def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str)
 
 
 @pytest.mark.parametrize(
-    ("frequency", "season", "periods"),
+    ("frequency", "season", "period"),
     [
-        ("h", None, (86_400, 604_800)),
-        ("15min", None, (86_400, 604_800)),
-        ("D", None, (604_800, 0)),  # two years are not covered
-        ("W", None, (31_556_952, 0)),
-        ("MS", None, (31_556_952, 0)),
-        (None, 12, (12, 0)),  # time that counts steps
+        ("h", None, 86_400),
+        ("15min", None, 86_400),
+        ("D", None, 604_800),
+        ("W", None, 31_556_952),
+        ("MS", None, 31_556_952),
+        (None, 12, 12),  # time that counts steps
+        (None, 400, 0),  # seen once
     ],
 )
-def test_waves_have_the_periods_of_the_data(
-    frequency: str | None, season: int | None, periods: tuple[int, int]
-) -> None:
+def test_waves_have_the_period_of_the_season(frequency: str | None, season: int | None, period: int) -> None:
     rows = 2100 if frequency == "15min" else 600
     index = range(rows) if frequency is None else pd.date_range("2001-01-01", periods=rows, freq=frequency)
     frame = pd.DataFrame({"y": np.arange(rows) % 7.0}, pd.Index(index, name="ds"))
@@ -309,4 +306,70 @@ def test_waves_have_the_periods_of_the_data(
     if season is not None:
         data.task = replace(data.task, season_length=season)
         data._scaled = (data.panel, data.task, data.scaler)
-    assert Calendar.of(data).periods == periods
+    assert Waves.of(data).period == period
+    if not period:
+        ridge = built(data, context_length=12)
+        ridge.fit(data)
+        assert (ridge.waves.shape[1], ridge.reads_time) == (0, False)
+        assert ridge(next(iter(data.eval_dataloader("val", 12)))).isfinite().all()
+
+
+# The shared ridge.
+
+
+def shared_oracle(data: FrameDataModule, L: int, alpha: float) -> np.ndarray:
+    """The map `(L, T)` of all training windows, cut from the scaled series row by row."""
+    values = data.series.values.double().numpy()
+    seen = np.ones(values.shape, bool) if data.series.observed is None else data.series.observed.numpy()
+    T, end = data.prediction_length, data.splits[0].train_end
+    gram, moment = np.zeros((L, L)), np.zeros((L, T))
+    for origin in range(L, end - T + 1):
+        for c in range(values.shape[1]):
+            past, known = values[origin - L : origin, c], seen[origin - L : origin, c]
+            if not seen[origin : origin + T, c].all():
+                continue
+            level = past[known].mean()
+            x = past - level
+            x[: int(np.argmax(known))] = 0
+            y = values[origin : origin + T, c] - level
+            gram += np.outer(x, x)
+            moment += np.outer(x, y)
+    return np.linalg.inv(gram + alpha * np.eye(L)) @ moment
+
+
+def of_shared(data: FrameDataModule, told: Told | None = None, **arguments: Any) -> tuple[SharedRidge, dict[str, Any]]:
+    ridge = build_predictor({"kind": "shared_ridge", **arguments})
+    assert isinstance(ridge, SharedRidge)
+    ridge.build(data.task, empty=told is not None)
+    return ridge, ridge.fit(data, told)
+
+
+def test_the_shared_ridge_solves_its_normal_equations(data: FrameDataModule) -> None:
+    for L, own in ((24, {}), (31, {"context_length": 31})):
+        ridge, facts = of_shared(data, alpha=3.0, **own)
+        assert (facts, ridge.context_length, ridge.label) == ({}, L, f"shared ridge (context {L})")
+        np.testing.assert_allclose(ridge.weight, shared_oracle(data, L, 3.0), rtol=1e-7, atol=1e-9)
+
+
+def test_a_shared_ridge_of_several_is_the_best_of_those_fitted_alone(data: FrameDataModule) -> None:
+    alphas, lengths = [0.3, 3000.0], [24, 9]
+    ridge, facts = of_shared(data, alpha=alphas, context_length=lengths)
+    errors = {}
+    for L, alpha in itertools.product(lengths, alphas):
+        alone, _ = of_shared(data, alpha=alpha, context_length=L)
+        squared = count = 0.0
+        for batch in data.eval_dataloader("val", L):
+            known = torch.ones_like(batch.target) if batch.target_observed is None else batch.target_observed
+            squared += float(((alone(batch) - batch.target.double()).square() * known).sum())
+            count += float(known.sum())
+        errors[L, alpha] = squared / count, alone
+    L, alpha = min(errors, key=lambda pair: errors[pair][0])
+    assert facts["chosen"] == {"context_length": L, "alpha": alpha}
+    assert torch.equal(ridge.weight, errors[L, alpha][1].weight), "to the bit"
+    told = Told("m", {"m": {"context_length": 9, "alpha": 3000.0}})
+    again, facts = of_shared(data, told, alpha=alphas, context_length=lengths)
+    assert (facts, again.context_length) == ({"member": "m"}, 9)
+    with pytest.raises(UserError, match="chosen by validation windows, and the data has none; give one alpha and one"):
+        of_shared(data.with_all_rows(), alpha=alphas)
+    with pytest.raises(UserError, match="alpha must be a number above 0, not 0"):
+        build_predictor({"kind": "shared_ridge", "alpha": [1.0, 0.0]})

@@ -35,11 +35,10 @@ from tsattn.predictors.ridge import ridge_label
 
 STANDARD = "standard"
 METRICS = ("mse", "mae")
-LINEAR = ("ridge", "dlinear", "nlinear")
+LINEAR = ("ridge", "shared_ridge", "dlinear", "nlinear")
 """Kinds of linear models; a mean of linear models is one, too."""
 NAIVE = ("persistence", "seasonal_naive", "window_mean")
 """Kinds of forecasts that learn nothing."""
-_USUAL = 1000.0  # penalty of ridges in records of before 0.1, whose one map all channels shared
 _FIXED = ("identity", "uniform", "fixed_mixing")  # they look at no token, so there is nothing to train
 _FEWEST_SETS = 3  # a mean over two data sets has an interval too wide to say anything
 _MEANS = ("mse", "mae", "mase", "validation_mse", "parameters", "seconds")
@@ -191,13 +190,11 @@ class Analysis:
 
     def label(self, dataset: str, model: str) -> str:
         """The name of a model; of a ridge with its context, as ``ridge (context 104)``."""
-        if self.kinds[model] != ("ridge",):
+        if self.kinds[model] not in (("ridge",), ("shared_ridge",)):
             return model
         runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
         contexts = runs["context_length"].dropna().astype(int)  # a run that failed early has none
-        alpha = parsed(runs["experiment"].iloc[0])["model"]["backbone"].get("alpha", _USUAL)
-        penalty = "" if alpha == _USUAL else ", alpha chosen" if isinstance(alpha, list) else f", alpha {alpha:g}"
-        return model if contexts.empty else f"{ridge_label(contexts, model)[:-1]}{penalty})"
+        return model if contexts.empty else ridge_label(contexts, model)
 
     def short(self, model: str) -> str:
         """The attention of a shown model; its whole name where models without attention are shown, too."""

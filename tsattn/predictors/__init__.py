@@ -21,6 +21,7 @@ __all__ += ["predictor_arguments", "predictor_kinds"]
 
 PREDICTORS = {
     "ridge": "tsattn.predictors.ridge.Ridge",
+    "shared_ridge": "tsattn.predictors.shared_ridge.SharedRidge",
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",

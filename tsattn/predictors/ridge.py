@@ -19,7 +19,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.errors import UserError, number_of, positive_number, whole_number
 from tsattn.predictors.base import Predictor, last_context
-from tsattn.predictors.window_products import Calendar, Equations, Products, Windows, calendar_columns
+from tsattn.predictors.window_products import Products, Waves, Windows, wave_columns
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 CONTEXTS = (6, 12, 24, 48, 96, 192, 336, 512, 720, 1024)
 """Context lengths that are tried, up to a quarter of the training rows."""
-PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
-"""Penalties of the shared map, on the scale of the data, tried from the middle outwards while the error falls."""
+PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7)
+"""Penalties of the shared map, on the scale of the data; the largest leave little but the last value."""
 POOLINGS = (1e2, 1e3, 1e4)
 """Penalties of a channel's distance from the shared map that are tried."""
 _QUARTER, _NEAR = 4, 1.1  # of the rows, the most in a context; how far errors of averaged maps lie above the lowest
@@ -45,19 +45,47 @@ def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
     return f"{name} (context {context})"
 
 
-class Ridge(Predictor):
-    """One linear map from context to horizon a channel, and waves of the calendar; float64.
+class ClosedForm(Predictor):
+    """A linear map of the context, of a size that a fit chooses; in float64 whatever is cast around it."""
+
+    weight: Tensor  # (..., L, T)
+
+    @override
+    def check_weights(self, data: ForecastDataModule) -> None:
+        pass
+
+    @property
+    @override
+    def context_length(self) -> int:
+        return self.weight.shape[-2]
+
+    @override
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any) -> None:
+        for name, own in self.named_buffers():
+            if (given := state_dict.get(prefix + name)) is not None and given.dim() == own.dim():
+                setattr(self, name, own.new_empty(given.shape))
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ClosedForm:
+        # a precision that is right for the networks beside it in an ensemble is not for a solution of equations
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
+
+
+class Ridge(ClosedForm):
+    """One linear map a channel, of the context less its last value and the season's waves at the origin; float64.
 
     It is the mean of the maps of several context lengths, those whose squared error on validation windows is within a
-    tenth of the lowest. For each length these windows choose the centre of a window (its mean or last value) and its
-    waves of the calendar. They choose two penalties, too: on the map that all channels share, and on a channel's
-    distance from it. Series share the map of their channel.
+    tenth of the lowest. For each length these windows choose two penalties: on the map that all channels share, and on
+    a channel's distance from it. Series share the map of their channel.
 
     With fewer than 30 validation windows, blocks of training windows are left out in turn instead. Then all channels
     share one map, as they do where their own maps would have more than 16 million numbers.
 
     It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
-    where one has weight 0 or is missing.
+    where one has weight 0 or is missing. In the package's tests of earlier windows, choosing the centre of a window or
+    longer waves as well raised the error.
 
     Args:
         context_length: L; None tries several up to 1024, a quarter of the training rows at most.
@@ -67,26 +95,16 @@ class Ridge(Predictor):
 
     weight: Tensor  # (C or 1, L, T), of windows less their last values
     waves: Tensor  # (C or 1, F, T)
-    periods: Tensor  # of the season and the next, see `Calendar`
+    period: Tensor  # of the season, see `Waves`
 
     def __init__(self, *, context_length: int | None = None, penalty: float | None = None) -> None:
         super().__init__(context_length=context_length, penalty=penalty)
         self._own_length = None if context_length is None else whole_number("context_length", context_length)
         self._penalties = PENALTIES if penalty is None else (positive_number("penalty", penalty),)
-        self._reads_time: bool | None = None
-
-    @override
-    def check_weights(self, data: ForecastDataModule) -> None:
-        pass
 
     @override
     def with_context(self, context_length: int) -> Predictor:
         return self if self._own_length else type(self)(**{**self.arguments, "context_length": context_length})
-
-    @property
-    @override
-    def context_length(self) -> int:
-        return self.weight.shape[1]
 
     @property
     @override
@@ -107,22 +125,17 @@ class Ridge(Predictor):
     @property
     def reads_time(self) -> bool:
         """Whether its forecasts depend on time stamps."""
-        return bool(self.waves[:, 1:].any()) if self._reads_time is None else self._reads_time
-
-    def fix(self) -> None:
-        """Keep whether it reads time stamps, which a graph needs: no fit changes it any more."""
-        self._reads_time = self.reads_time
+        return self.waves.shape[1] > 0
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
         # not a number before it is fitted: a forecast of it cannot be taken for one
-        self._calendar = Calendar(task.season_length)
         C, T, device = task.num_channels, task.prediction_length, torch.device("meta" if empty else "cpu")
-        sizes = {"weight": self._own_length or task.context_length, "waves": len(self._calendar)}
+        sizes = {"weight": self._own_length or task.context_length, "waves": len(Waves(task.season_length))}
         for name, size in sizes.items():
             self.register_buffer(name, torch.full((C, size, T), math.nan, dtype=torch.float64, device=device))
-        self.register_buffer("periods", torch.zeros(2, dtype=torch.int64, device=device))
+        self.register_buffer("period", torch.ones((), dtype=torch.int64, device=device))
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
@@ -130,10 +143,10 @@ class Ridge(Predictor):
         member = "" if training is None else training.member
         chosen = None if training is None else training.choices.get(member)
         facts: dict[str, Any] = {"member": member} if member else {}
-        calendar = Calendar.of(data)
+        waves = Waves.of(data)
         if chosen is None:
             lengths = [self._own_length] if self._own_length else possible_contexts(data, CONTEXTS)
-            maps, train = choose(data, calendar, lengths, self._penalties)
+            maps, train = choose(data, waves, lengths, self._penalties)
             facts["chosen"] = {"maps": maps}
             if training is not None:
                 label = ridge_label(one["context_length"] for one in maps)
@@ -141,11 +154,10 @@ class Ridge(Predictor):
                 training.say(f"{member}: {line}" if member else line)
         else:
             maps = [*chosen["maps"]]
-            train = _Sums(data, "train", {one["context_length"] for one in maps}, calendar)
-        weight, waves = solve(train, maps)
+            train = _Sums(data, "train", {one["context_length"] for one in maps}, waves)
         device = torch.device("cpu") if self.weight.is_meta else self.weight.device
-        self.weight, self.waves = weight.to(device), waves.to(device)
-        self.periods = torch.tensor(calendar.periods, device=device)
+        self.weight, self.waves = (one.to(device) for one in solve(train, maps))
+        self.period = torch.tensor(max(1, waves.period), device=device)
         return facts
 
     @override
@@ -158,24 +170,11 @@ class Ridge(Predictor):
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
         if not self.reads_time:
-            return forecast + self.waves[:, 0].T
+            return forecast
         if batch.time is None:
             raise UserError("the ridge has waves of the calendar, and needs time stamps")
-        columns = calendar_columns(batch.time[:, batch.past.shape[1]], self.periods, self._calendar.waves)
+        columns = wave_columns(batch.time[:, batch.past.shape[1]], self.period, self.waves.shape[1])
         return forecast + torch.einsum("bf,cft->btc", columns, self.waves)
-
-    @override
-    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any) -> None:
-        for name in ("weight", "waves"):  # of the sizes that a fit chose
-            if (given := state_dict.get(prefix + name)) is not None and given.dim() == 3:
-                setattr(self, name, self.get_buffer(name).new_empty(given.shape))
-        super()._load_from_state_dict(state_dict, prefix, *others)
-
-    @override
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:
-        # a precision that is right for the networks beside it in an ensemble is not for a solution of equations
-        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
-        return self
 
 
 def possible_contexts(data: ForecastDataModule, lengths: Iterable[int]) -> list[int]:
@@ -190,12 +189,12 @@ def possible_contexts(data: ForecastDataModule, lengths: Iterable[int]) -> list[
 class _Sums:
     """Sums of products of a part by channel and context length; kept while they fit into memory."""
 
-    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int], calendar: Calendar) -> None:
+    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int], waves: Waves) -> None:
         self.lengths = sorted(lengths, reverse=True)
         longer = [None, *self.lengths[:-1]]
         self.windows = [Windows.of(data, part, *pair) for pair in zip(self.lengths, longer, strict=True)]
-        self.channels, self.calendar, self.T = data.contents[1].num_channels, calendar, data.prediction_length
-        sizes = [length + self.T + len(calendar) for length in (self.lengths if part == "train" else self.lengths[:1])]
+        self.channels, self.waves, self.T = data.contents[1].num_channels, waves, data.prediction_length
+        sizes = [length + self.T + len(waves) for length in (self.lengths if part == "train" else self.lengths[:1])]
         self._keeps = 2 * self.channels * sum(size**2 for size in sizes) <= _KEPT_NUMBERS
         self._kept: dict[int, dict[int, Products]] = {}
 
@@ -208,7 +207,7 @@ class _Sums:
         for length, windows in zip(self.lengths, self.windows, strict=True):
             parts = [found[longer].shortened(longer - length)] if longer else []
             if not parts or len(windows):
-                parts.append(windows.products(channel, self.calendar))
+                parts.append(windows.products(channel, self.waves))
             found[length], longer = reduce(add, parts), length
         if self._keeps:
             self._kept[channel] = found
@@ -222,45 +221,38 @@ class _Sums:
         return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
 
-def _centred(products: Mapping[int, Products], choice: Mapping[str, Any], calendar: Calendar, T: int) -> Equations:
-    length = choice["context_length"]
-    return products[length].centred((length, T), calendar.levels[choice["waves"]], choice["centre"] == "mean")
-
-
 Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # what is fitted, and what it is measured on
 
 
 def choose(
-    data: ForecastDataModule, calendar: Calendar, lengths: Sequence[int], penalties: Sequence[float]
+    data: ForecastDataModule, waves: Waves, lengths: Sequence[int], penalties: Sequence[float]
 ) -> tuple[list[dict[str, Any]], _Sums]:
     """Return the maps whose mean is taken, best first, and the sums of the training windows."""
-    train, held = _Sums(data, "train", lengths, calendar), None
+    train, held = _Sums(data, "train", lengths, waves), None
     if "val" in data.parts:
-        held = _Sums(data, "val", lengths, calendar)
+        held = _Sums(data, "val", lengths, waves)
         held = held if len(held.windows[0]) >= _FEW_WINDOWS else None
     pairs: Pairs = _blocks(train) if held is None else [(train.whole(), held.whole())]
-    found = _best(_of_shared(pairs, calendar, lengths, penalties, train.T))
+    found = _near([_of_shared(pairs, length, penalties, train.T) for length in lengths])
     fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
     if held is not None and train.channels > 1 and fits:
-        found = _best([*found, *_of_channels(train, held, pairs[0][0], found)])
+        found = _near(_of_channels(train, held, pairs[0][0], found))
     return found, train
 
 
-def _best(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best way of each context length, of those whose errors are near the lowest."""
-    best: dict[int, dict[str, Any]] = {}
-    for one in sorted(ways, key=itemgetter("mse_scaled")):
-        best.setdefault(one["context_length"], one)
+def _near(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose errors are near the lowest, best first."""
     lowest = min(one["mse_scaled"] for one in ways)
-    return [one for one in best.values() if one["mse_scaled"] <= _NEAR * lowest]
+    near = [one for one in ways if one["mse_scaled"] <= _NEAR * lowest]
+    return sorted(near, key=itemgetter("mse_scaled"))
 
 
 def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> int:
     """Return the length of the shared map with the least squared error on validation windows."""
-    calendar = Calendar.of(data)
-    train, held = (_Sums(data, part, lengths, calendar) for part in ("train", "val"))
-    found = _of_shared([(train.whole(), held.whole())], calendar, lengths, penalties, train.T)
-    return int(_best(found)[0]["context_length"])
+    train, held = (_Sums(data, part, lengths, Waves.of(data)) for part in ("train", "val"))
+    pairs = [(train.whole(), held.whole())]
+    found = [_of_shared(pairs, length, penalties, train.T) for length in lengths]
+    return int(min(found, key=itemgetter("mse_scaled"))["context_length"])
 
 
 def _blocks(train: _Sums) -> Pairs:
@@ -271,7 +263,7 @@ def _blocks(train: _Sums) -> Pairs:
     longest = train.lengths[0]
     blocks: list[dict[int, Products]] = []
     for windows in train.windows[0].blocks(_BLOCKS):
-        whole = reduce(add, (windows.products(channel, train.calendar) for channel in range(train.channels)))
+        whole = reduce(add, (windows.products(channel, train.waves) for channel in range(train.channels)))
         blocks.append({length: whole.shortened(longest - length) for length in train.lengths})
     pairs: Pairs = []
     for place, held in enumerate(blocks):
@@ -280,64 +272,59 @@ def _blocks(train: _Sums) -> Pairs:
     return pairs
 
 
-def _of_shared(
-    pairs: Pairs, calendar: Calendar, lengths: Iterable[int], penalties: Sequence[float], T: int
-) -> list[dict[str, Any]]:
-    def measure(choice: dict[str, Any], penalties: Sequence[float]) -> dict[str, Any]:
-        sides = [[_centred(products, choice, calendar, T) for products in pair] for pair in pairs]
-        errors: dict[float, float] = {}
-        middle = len(penalties) // 2
-        for outwards in (penalties[middle:], penalties[:middle][::-1]):
-            for penalty in outwards:
-                errors[penalty] = sum(test.squared_error(fit.solve(penalty)) for fit, test in sides)
-                if errors[penalty] > min(errors.values()):
-                    break
-        penalty, count = min(errors, key=errors.__getitem__), sum(test.count for _, test in sides)
-        return {**choice, "penalty": penalty, "pooling": None, "mse_scaled": errors[penalty] / max(1, count)}
-
-    found = []
-    most = len(calendar.levels) - 1
-    for length, centre in product(lengths, ("last", "mean")):
-        choice = {"context_length": length, "centre": centre}
-        best = measure({**choice, "waves": most}, penalties)
-        fewer = [measure({**choice, "waves": waves}, [best["penalty"]]) for waves in range(most)]
-        found.append(min([*fewer, best], key=itemgetter("mse_scaled")))
-    return found
+def _of_shared(pairs: Pairs, length: int, penalties: Sequence[float], T: int) -> dict[str, Any]:
+    """The shared map of a context length with the best penalty, tried from the middle outwards while errors fall."""
+    sides = [[products[length].centred(length, T) for products in pair] for pair in pairs]
+    errors: dict[float, float] = {}
+    middle = len(penalties) // 2
+    for outwards in (penalties[middle:], penalties[:middle][::-1]):
+        for penalty in outwards:
+            errors[penalty] = sum(test.squared_error(fit.solve(penalty)) for fit, test in sides)
+            if errors[penalty] > min(errors.values()):
+                break
+    penalty, count = min(errors, key=errors.__getitem__), sum(test.count for _, test in sides)
+    error = errors[penalty] / max(1, count)
+    return {"context_length": length, "penalty": penalty, "pooling": None, "mse_scaled": error}
 
 
 def _of_channels(
     train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The choices with each pooling."""
-    calendar, T = train.calendar, train.T
-    shared = [_centred(whole, one, calendar, T).solve(one["penalty"]) for one in choices]
-    errors, count = dict.fromkeys(product(range(len(choices)), POOLINGS), 0.0), 0
+    """The choices with the best pooling, or none."""
+    errors: dict[tuple[int, float], float] = dict.fromkeys(product(range(len(choices)), POOLINGS), 0.0)
+    shared, count = _shared(whole, choices, train.T), 0
     for products, others in zip(train, held, strict=True):
-        count += others[held.lengths[0]].windows * T
-        for place, towards in enumerate(shared):
-            equations, other = (_centred(one, choices[place], calendar, T) for one in (products, others))
+        count += others[held.lengths[0]].windows * train.T
+        for place, (choice, towards) in enumerate(zip(choices, shared, strict=True)):
+            equations, other = (
+                one[choice["context_length"]].centred(choice["context_length"], train.T) for one in (products, others)
+            )
             for pooling in POOLINGS:
                 errors[place, pooling] += other.squared_error(equations.solve(pooling, towards))
-    found = ((choices[place], pooling, error / max(1, count)) for (place, pooling), error in errors.items())
-    return [{**one, "pooling": pooling, "mse_scaled": error} for one, pooling, error in found]
+    found: list[dict[str, Any]] = []
+    for place, choice in enumerate(choices):
+        own = [{**choice, "pooling": one, "mse_scaled": errors[place, one] / max(1, count)} for one in POOLINGS]
+        found.append(min(choice, *own, key=itemgetter("mse_scaled")))
+    return found
+
+
+def _shared(whole: Mapping[int, Products], choices: list[dict[str, Any]], T: int) -> list[Tensor]:
+    lengths = [choice["context_length"] for choice in choices]
+    return [whole[L].centred(L, T).solve(one["penalty"]) for L, one in zip(lengths, choices, strict=True)]
 
 
 def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
-    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and the map of the calendar."""
-    calendar, T = train.calendar, train.T
+    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and that of the waves."""
     whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
-    shared = [_centred(whole, choice, calendar, T).solve(choice["penalty"]) for choice in choices]
+    shared = _shared(whole, choices, train.T)
     alone = all(choice["pooling"] is None for choice in choices)
-    weight = torch.zeros(1 if alone else train.channels, longest, T, dtype=torch.float64)
-    waves = torch.zeros(len(weight), len(calendar), T, dtype=torch.float64)
+    weight = torch.zeros(1 if alone else train.channels, longest, train.T, dtype=torch.float64)
+    waves = torch.zeros(len(weight), len(train.waves), train.T, dtype=torch.float64)
     for channel, products in enumerate([whole] if alone else train):
         for choice, towards in zip(choices, shared, strict=True):
             own, length = towards, choice["context_length"]
             if choice["pooling"] is not None:
-                own = _centred(products, choice, calendar, T).solve(choice["pooling"], towards)
-            steps, of_waves = own[:length], own[length:]
-            if choice["centre"] == "mean":  # the same as a map of windows less their last values
-                steps = steps + (1 - steps.sum(0)) / length
-            weight[channel, longest - length :] += steps / len(choices)
-            waves[channel, : len(of_waves)] += of_waves / len(choices)
+                own = products[length].centred(length, train.T).solve(choice["pooling"], towards)
+            weight[channel, longest - length :] += own[:length] / len(choices)
+            waves[channel] += own[length:] / len(choices)
     return weight, waves

@@ -3,7 +3,7 @@
 Windows that follow each other share all but one step, so their sums are updated instead of multiplied: a thousand steps
 of context cost seconds for millions of windows.
 
-Shape letters: L context length, T prediction length, F columns of the calendar, n windows.
+Shape letters: L context length, T prediction length, F columns of the season's waves, n windows.
 """
 
 from __future__ import annotations
@@ -29,69 +29,51 @@ Numbers = NDArray[np.float64]
 Origins = NDArray[np.int64]
 
 DAY, WEEK, YEAR = 86_400, 7 * 86_400, 31_556_952  # seconds; a mean year
-SEASON_WAVES, NEXT_WAVES = 6, 3
+MOST_WAVES = 6
 _RUN, _AT_ONCE, _ROWS = 128, 8192, 4096  # windows that are updated together: at least, at most; or else multiplied
 
 
 @dataclass(frozen=True)
-class Calendar:
-    """Sines and cosines of the time of a forecast, a constant before them: the season's, and the next longer period's.
+class Waves:
+    """Sines and cosines of the time of a forecast in its season, a constant before them.
 
-    Periods are in the unit of `Batch.time`: seconds, or steps; 0 for none.
+    The period is in the unit of `Batch.time`: seconds, or steps; 0 for none.
     """
 
     season_length: int
-    periods: tuple[int, int] = (0, 0)
+    period: int | None = None  # not known yet
 
     @classmethod
-    def of(cls, data: ForecastDataModule) -> Calendar:
-        """Take the periods that training rows hold twice: the season, and day, week or year, whichever is next."""
+    def of(cls, data: ForecastDataModule) -> Waves:
+        """Take the period of the season if training rows hold it twice."""
         _, task, _ = data.contents
-        series, blank = data.series, cls(task.season_length)
+        series = data.series
         spans = [(int(series.starts[number]), split.train_end) for number, split in enumerate(data.splits)]
         first, rows = max(spans, key=lambda span: span[1])
-        if rows < 2 or not blank.waves:
-            return blank
+        if rows < 2:
+            return cls(task.season_length, 0)
         covered = int(series.time[first + rows - 1] - series.time[first])
         season = task.season_length * covered / (rows - 1)
-        following = 0
-        if not task.counts_steps:
-            # a month and a week are no fixed shares of a year
+        if not task.counts_steps:  # a month is no fixed share of a year, nor are all days of a week there
             season = next((one for one in (DAY, WEEK, YEAR) if abs(season / one - 1) < 0.04), season)
-            following = next((one for one in (DAY, WEEK, YEAR) if one > 1.5 * season), 0)
-        season, following = (one if 2 * one <= covered else 0 for one in (round(season), following))
-        return replace(blank, periods=(season, following))
-
-    @property
-    def waves(self) -> int:
-        """How many waves the season has."""
-        return min(SEASON_WAVES, self.season_length // 2)
-
-    @property
-    def levels(self) -> list[int]:
-        """How many columns each choice has: none, those for the season, those for both periods."""
-        season, following = self.periods
-        of_season = 1 + 2 * self.waves
-        return [0, *([of_season] if season else []), *([of_season + 2 * NEXT_WAVES] if season and following else [])]
+        return cls(task.season_length, round(season) if 2 * season <= covered else 0)
 
     def __len__(self) -> int:
-        """F; columns of a period that is 0 say nothing."""
-        return 1 + 2 * self.waves + 2 * NEXT_WAVES
+        """F, 0 without a season."""
+        waves = min(MOST_WAVES, self.season_length // 2)
+        return 1 + 2 * waves if waves and self.period != 0 else 0
 
 
-def calendar_columns(time: Tensor, periods: Tensor, waves: int) -> Tensor:
-    """The columns `(n, F)` of a `Calendar` at times `(n,)`."""
-    columns = [torch.ones_like(time, dtype=torch.float64)]
-    for place, count in enumerate((waves, NEXT_WAVES)):
-        period = periods[place].clamp(min=1)
-        turn = torch.remainder(time, period).double() * (2 * math.pi) / period
-        columns += [wave(number * turn) for number in range(1, count + 1) for wave in (torch.sin, torch.cos)]
-    return torch.stack(columns, -1)
+def wave_columns(time: Tensor, period: Tensor, count: int) -> Tensor:
+    """The columns `(n, F)` of `Waves` at times `(n,)`."""
+    turn = torch.remainder(time, period).double() * (2 * math.pi) / period
+    waves = [wave(number * turn) for number in range(1, count // 2 + 1) for wave in (torch.sin, torch.cos)]
+    return torch.stack([torch.ones_like(turn), *waves], -1)[:, :count]
 
 
 @dataclass
 class Products:
-    """Sums over windows and what was counted: of context, target and calendar with each other."""
+    """Sums over windows and what was counted: of context, target and waves with each other."""
 
     sums: Tensor  # (L + T + F, L + T + F)
     windows: int = 0
@@ -103,14 +85,11 @@ class Products:
         """Leave out the first steps of the context."""
         return Products(self.sums[steps:, steps:], self.windows)
 
-    def centred(self, sizes: tuple[int, int], columns: int, by_mean: bool) -> Equations:
-        """Subtract the mean or last value of each context, and keep the first columns of the calendar."""
-        L, T = sizes
-        n, level = L + T, slice(0, L) if by_mean else slice(L - 1, L)
-        sums = self.sums[: n + columns, : n + columns].clone()
-        of_level = sums[:, level].mean(1)
-        sums[:, :n] -= of_level[:, None]
-        sums[:n] -= of_level - of_level[level].mean() * (torch.arange(n + columns) < n)
+    def centred(self, L: int, T: int) -> Equations:
+        """Subtract the last value of each context."""
+        n, sums = L + T, self.sums.clone()
+        sums[:, :n] -= self.sums[:, L - 1 : L]
+        sums[:n] -= sums[L - 1 : L].clone()
         kept = torch.cat([sums[:L], sums[n:]])
         gram, targets = torch.cat([kept[:, :L], kept[:, n:]], 1), sums[L:n, L:n]
         return Equations(gram, kept[:, L:n].clone(), targets.trace(), self.windows * T)
@@ -175,24 +154,24 @@ class Windows:
             before += len(origins)
         return [replace(self, origins=some) for some in found]
 
-    def products(self, channel: int, calendar: Calendar) -> Products:
+    def products(self, channel: int, waves: Waves) -> Products:
         """Sum the products of a channel's windows whose targets are all observed, by their mean weight.
 
         A window with a target of weight 0 is left out. Missing values of contexts are the last known ones before them.
         """
-        (L, T), F = self.sizes, len(calendar)
+        (L, T), F = self.sizes, len(waves)
         K = L + T
         sums = np.zeros((K + F, K + F))
         counted = 0
-        periods = torch.tensor(calendar.periods)
-        rest: list[tuple[Numbers, Numbers, Numbers]] = []  # windows that are multiplied: weights, steps and calendar
+        period = torch.tensor(max(1, waves.period or 0))
+        rest: list[tuple[Numbers, Numbers, Numbers]] = []  # windows that are multiplied: weights, steps and waves
         for first, origins in self.origins:
             values = self.series.values[first : first + int(origins[-1]) + T, channel].double().numpy()
             weight = self._weights(first, origins, channel)
             counted += int((weight > 0).sum())
             for start, end, is_run in _runs(origins, weight, L):
                 at, of = origins[start:end], weight[start:end]
-                columns = calendar_columns(self.series.time[first + torch.from_numpy(at)], periods, calendar.waves)
+                columns = wave_columns(self.series.time[first + torch.from_numpy(at)], period, F)
                 if is_run:
                     _add_run(sums, values[at[0] - L : at[-1] + T], columns.numpy(), K, of[0])
                     continue
@@ -259,8 +238,9 @@ def _add_run(sums: Numbers, values: Numbers, columns: Numbers, K: int, weight: f
     steps = (upper + upper.triu(1).T).numpy()
     size = 1 << (n + K).bit_length()
     spectrum = np.fft.rfft(values, size)
-    of_columns = np.conj(np.fft.rfft(columns, size, axis=0))
-    crossed = np.stack([np.fft.irfft(one * spectrum, size)[:K] for one in of_columns.T])
+    crossed = np.empty((columns.shape[1], K))
+    for place, one in enumerate(columns.T):
+        crossed[place] = np.fft.irfft(np.conj(np.fft.rfft(one, size)) * spectrum, size)[:K]
     sums[:K, :K] += weight * steps
     sums[K:, :K] += weight * crossed
     sums[:K, K:] += weight * crossed.T
