@@ -135,7 +135,7 @@ class Ridge(ClosedForm):
         sizes = {"weight": self._own_length or task.context_length, "waves": len(Waves(task.season_length))}
         for name, size in sizes.items():
             self.register_buffer(name, torch.full((C, size, T), math.nan, dtype=torch.float64, device=device))
-        self.register_buffer("period", torch.ones((), dtype=torch.int64, device=device))
+        self.register_buffer("period", torch.zeros((), dtype=torch.int64, device=device))
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class Ridge(ClosedForm):
             train = _Sums(data, "train", {one["context_length"] for one in maps}, waves)
         device = torch.device("cpu") if self.weight.is_meta else self.weight.device
         self.weight, self.waves = (one.to(device) for one in solve(train, maps))
-        self.period = torch.tensor(max(1, waves.period), device=device)
+        self.period = torch.tensor(waves.period, device=device)
         return facts
 
     @override

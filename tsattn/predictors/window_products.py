@@ -66,6 +66,7 @@ class Waves:
 
 def wave_columns(time: Tensor, period: Tensor, count: int) -> Tensor:
     """The columns `(n, F)` of `Waves` at times `(n,)`."""
+    period = period.clamp(min=1)
     turn = torch.remainder(time, period).double() * (2 * math.pi) / period
     waves = [wave(number * turn) for number in range(1, count // 2 + 1) for wave in (torch.sin, torch.cos)]
     return torch.stack([torch.ones_like(turn), *waves], -1)[:, :count]
@@ -163,7 +164,7 @@ class Windows:
         K = L + T
         sums = np.zeros((K + F, K + F))
         counted = 0
-        period = torch.tensor(max(1, waves.period or 0))
+        period = torch.tensor(waves.period or 0)
         rest: list[tuple[Numbers, Numbers, Numbers]] = []  # windows that are multiplied: weights, steps and waves
         for first, origins in self.origins:
             values = self.series.values[first : first + int(origins[-1]) + T, channel].double().numpy()
