@@ -95,8 +95,8 @@ _RIDGE = {"kind": "ridge", "context_length": 40}
     [
         ("persistence", 0),
         ("seasonal_naive", 0),
-        (_RIDGE, 2 * (40 + 19) * 6),
-        ({"kind": "ensemble", "members": [_RIDGE, "persistence", {**_RIDGE, "context_length": 9}]}, 2 * (49 + 38) * 6),
+        (_RIDGE, 2 * (40 + 13) * 6),
+        ({"kind": "ensemble", "members": [_RIDGE, "persistence", {**_RIDGE, "context_length": 9}]}, 2 * (49 + 26) * 6),
     ],
 )
 def test_the_numbers_that_a_closed_form_is_fitted_by(backbone: Any, expected: int, toy_csv: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_parameters_of_an_ensemble_are_those_of_all_its_networks(toy_csv: Pa
     network = check(described(toy_csv, NETWORK))
     assert network.num_parameters == sum(weight.numel() for weight in network.parameters()) > 0
     both = check(described(toy_csv, {"kind": "ensemble", "members": [NETWORK, "ridge"], "seeds": 2}))
-    assert both.num_parameters == 2 * network.num_parameters + 2 * (24 + 19) * 6
+    assert both.num_parameters == 2 * network.num_parameters + 2 * (24 + 13) * 6
 
 
 def test_a_run_without_a_folder_leaves_out_the_checkpoints_of_a_callback(

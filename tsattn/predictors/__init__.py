@@ -21,10 +21,10 @@ __all__ += ["predictor_arguments", "predictor_kinds"]
 
 PREDICTORS = {
     "ridge": "tsattn.predictors.ridge.Ridge",
-    "shared_ridge": "tsattn.predictors.shared_ridge.SharedRidge",
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
+    "shared_ridge": "tsattn.predictors.shared_ridge.SharedRidge",
     "theta": "tsattn.predictors.local_models.Theta",
     "ets": "tsattn.predictors.local_models.ETS",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
