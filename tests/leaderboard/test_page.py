@@ -64,6 +64,11 @@ def test_the_table_has_a_column_for_each_attention_and_the_lowest_error_in_bold(
     assert [*table.rows[0]] == ["ETTh1", "0.400", "**0.388**", "0.400", "0.416", "1.000", verdict]
 
 
+def test_two_models_without_a_baseline_have_a_page() -> None:
+    plain = [row("ETTh1", 24, predictor, "standard", 1) for predictor in ("patchtst", "transformer")]
+    assert page_of(analysis(Records.of(plain))).table.rows
+
+
 def test_of_many_data_sets_the_means_are_shown() -> None:
     names = [f"set {number}" for number in range(14)]
     content = {

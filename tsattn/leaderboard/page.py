@@ -285,8 +285,8 @@ def _table(analysis: Analysis) -> PageTable:
         shown = [models.get(name) for name in names] + [linear]
         shown += [next((one for one in analysis.naive(dataset) if "seasonal" in one), None)] * len(naive)
         scores = [math.nan if model is None else analysis.score(dataset, model) for model in shown]
-        known = [score for score in scores if not math.isnan(score)]
-        cells = [f"**{_number(score)}**" if score == min(known) else _number(score) for score in scores]
+        least = min((score for score in scores if not math.isnan(score)), default=None)  # None where nothing has run
+        cells = [f"**{_number(score)}**" if score == least else _number(score) for score in scores]
         rows.append([dataset, *cells, *([_verdicts(analysis, dataset)] if len(names) > 1 else [])])
     verdict = ["verdict, MSE"] if len(names) > 1 else []
     return PageTable(["data set", *map(_code, names), "best linear", *naive, *verdict], rows)
