@@ -195,7 +195,7 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
             digits = len(said.partition(".")[2])
             assert any(f"{one:.{digits}f}" == said for one in numbers), (said, link)
     page = " ".join(PAYS_OFF.split())
-    assert "On **weather** and **ETTh2** it does not: PatchTST with `standard` has an MSE 4.6 % higher than the best" in page
+    assert "On **weather** and **ETTh2** it does not: PatchTST with `standard` has an MSE 4.6 % higher than" in page
     assert "On **ETTm2** the MSE is 6.3 % higher." in page
     assert "Compared with the best linear model, `standard` is worse on 3 data sets. It is undecided on 4" in README
 
