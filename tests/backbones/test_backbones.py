@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.toy_windows import toy_task, toy_windows
 from tsattn.attention import KINDS, attention_class
 from tsattn.backbones import Backbone, ITransformer, PatchTST, Transformer, build_backbone, complete_backbone
-from tsattn.backbones.ridge_solution import apply_ridge, ridge_maps, solve_ridge
+from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.backbones.task_network import check_same, difference, refuse_imports
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -249,9 +249,3 @@ def test_weights_of_another_model_are_refused() -> None:
         check_same(same, points, {"kind": "nlinear"}, None)
     assert difference({}, {}) == "its backbone is {}, but {} is asked for"
     refuse_imports({"kind": "tsattn.errors.UserError", "sizes": [3, None]}, "the checkpoint")  # it is imported
-
-
-def test_one_penalty_is_the_first_of_two() -> None:
-    x, y = (torch.randn(40, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n)) for n in (7, 3))
-    one, two = (ridge_maps(x.T @ x, x.T @ y, alphas) for alphas in ([2.0], [2.0, 5.0]))
-    torch.testing.assert_close(one[0], two[0])

@@ -32,13 +32,13 @@ def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None
     assert len(files) == len(own) + 2, "for TensorBoard"
     metrics = read(run / "metrics.json")
     assert metrics["test_windows"] == 120 - 12 + 1
-    names = ["patchtst_mlr", "ridge (context 204)", "seasonal naive (24 steps)", "persistence"]
+    names = ["patchtst_mlr", "ridge (context 96)", "seasonal naive (24 steps)", "persistence"]
     assert list(metrics["test"]) == names
     scale = {"wave": 3 / np.sqrt(2), "drift": 0.01 * 420 / np.sqrt(12)}
     for line in metrics["test"].values():
         assert line["windows"] == metrics["test_windows"]
         assert min(scale.values()) < line["mae_original"] / line["mae_scaled"] < max(scale.values())
-    assert metrics["test"]["persistence"]["mse_scaled"] > metrics["test"]["ridge (context 204)"]["mse_scaled"]
+    assert metrics["test"]["persistence"]["mse_scaled"] > metrics["test"]["ridge (context 96)"]["mse_scaled"]
     assert {"torch", "lightning", "tsattn", "device", "command"} <= set(read(run / "versions.json"))
     assert pd.read_csv(run / "metrics.csv").val_mse_scaled.notna().sum() == 1
 
@@ -66,7 +66,7 @@ def test_lines_on_a_pipe_say_how_far_the_training_is_and_the_end_compares(
     assert re.fullmatch(r"step 2 of 3; loss \S+; validation error \S+; \d+ s left", steps[1]), steps
     assert "in original units" in said
     assert re.search(r"\npatchtst_standard: MSE .* seasonal naive, .* the linear model\.\n", out), out
-    assert "The linear model saw 204 steps, yours 48; try --data.context_length 204." in said
+    assert "The linear model saw 96 steps, yours 48; try --data.context_length 96." in said
     assert "%|" not in out
 
 

@@ -27,7 +27,7 @@ SEED = 5
 CASES = {
     "network": {"backbone": NETWORK, "scaling": "series", "quantiles": []},
     "quantiles, global": {"backbone": NETWORK, "scaling": "global", "quantiles": [0.1, 0.5, 0.9]},
-    "ridge": {"backbone": "ridge", "scaling": "series", "quantiles": []},
+    "ridge": {"backbone": {"kind": "ridge", "context_length": 24}, "scaling": "series", "quantiles": []},
 }
 
 
@@ -106,7 +106,7 @@ def by_forecaster(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) ->
 def by_tune(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
     """A study of one trial, whose best configuration is then fitted."""
     (folder / "base.yaml").write_text(yaml.safe_dump(description(folder / "table.csv", case)))
-    search = {"parameters": {"model.backbone.alpha": [1000.0]}}
+    search = {"parameters": {"model.backbone.context_length": [24]}}
     if case["backbone"] == NETWORK:
         search = {"parameters": {"model.learning_rate": [OPTIONS["learning_rate"]]}}
     (folder / "search.yaml").write_text(yaml.safe_dump({"sampler": "grid", **search}))

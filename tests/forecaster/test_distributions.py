@@ -342,7 +342,7 @@ def test_a_naive_forecast_of_a_short_series_is_calibrated_by_its_rolling_origins
 def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:
     """The scores are those of a second model of the rows before; those of the first would be too small."""
     options = {"context_length": 24, "prediction_length": T}
-    backbone = {"kind": "ridge", "alpha": 0.001}
+    backbone = {"kind": "shared_ridge", "alpha": 0.001}
     frame = frame_of({"one": 90})
     frame["y"] += np.random.default_rng(0).normal(size=90)
     ridge = Forecaster(backbone, **options, calibrate=True).fit(frame)
@@ -382,7 +382,7 @@ def test_a_second_model_chooses_nothing_by_the_windows_that_score_it() -> None:
 
 def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:
     """The last half of the rows changes intervals alone, the first half the choice alone."""
-    made = {"backbone": {"kind": "ridge", "alpha": [1.0, 1000.0]}, "calibrate": 0.5, "val_rows": 60, "test_rows": 12}
+    made = {"backbone": {"kind": "ridge"}, "calibrate": 0.5, "val_rows": 60, "test_rows": 12}
     frame = frame_of({"one": 300})
     first, last = frame.copy(), frame.copy()
     first.loc[228:257, "y"] += np.random.default_rng(0).normal(0, 3, 30)

@@ -129,10 +129,10 @@ def test_it_is_the_context_of_the_best_ridge_on_validation() -> None:
     chosen = Forecaster(TINY, prediction_length=6, max_steps=1).fit(frame).task.context_length
     errors = {}
     for length in (24, 48, 96, 192):  # at most a quarter of 810 rows for training
-        for alpha in (1.0, 10.0, 100.0, 1000.0):
-            ridge = Forecaster({"kind": "ridge", "alpha": alpha}, context_length=length, prediction_length=6)
+        for penalty in (1.0, 10.0, 100.0, 1000.0):
+            ridge = Forecaster({"kind": "ridge", "penalty": penalty}, context_length=length, prediction_length=6)
             result = ridge.fit(frame).result
-            errors[length, alpha] = result.fit["validation_error"]
+            errors[length, penalty] = result.fit["validation_error"]
     assert chosen == min(errors, key=lambda pair: errors[pair])[0]
     assert chosen > 70  # less does not hold a season
 

@@ -25,9 +25,9 @@ RESULTS = ROOT / "benchmarks" / "results"
 @pytest.mark.parametrize(
     ("name", "folder", "runs", "parts"),  # of a suite of many runs by pairs: all of one sort with one of another
     [
-        ("ett", "leaderboard/ett", 840, [{"data": ["ETTh1"]}, {"predictors": ["patchtst"], "attentions": ["mlr"]}]),
-        ("exchange_rate", "leaderboard/exchange_rate", 256, [{"attentions": ["mlr"]}, {"predictors": ["patchtst"]}]),
-        ("national_illness", "leaderboard/national_illness", 256, [{"attentions": ["btt"]}]),
+        ("ett", "leaderboard/ett", 860, [{"data": ["ETTh1"]}, {"predictors": ["patchtst"], "attentions": ["mlr"]}]),
+        ("exchange_rate", "leaderboard/exchange_rate", 260, [{"attentions": ["mlr"]}, {"predictors": ["patchtst"]}]),
+        ("national_illness", "leaderboard/national_illness", 260, [{"attentions": ["btt"]}]),
         ("equal_training", "equal_training", 50, [{}]),
         ("earlier_windows", "earlier_windows", 26, [{}]),
         ("accuracy", "accuracy", 122, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),

@@ -151,7 +151,7 @@ def test_a_kind_is_that_of_predictor_and_attention_without_arguments() -> None:
         "swa",
         "mlr",
     ]
-    assert json.loads(kind_of({"kind": "ridge", "alpha": 1.0})) == {"kind": "ridge"}
+    assert json.loads(kind_of({"kind": "ridge", "penalty": 1.0})) == {"kind": "ridge"}
 
 
 @pytest.mark.slow

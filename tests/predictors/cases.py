@@ -20,13 +20,14 @@ NETWORK = {"kind": "patchtst", "patch_len": 5, **SMALL}
 
 CASES: dict[str, dict[str, Any]] = {
     "ridge": {"kind": "ridge"},
-    "ridge-own-context": {"kind": "ridge", "alpha": 1, "context_length": 11},
+    "ridge-own-context": {"kind": "ridge", "penalty": 1.0, "context_length": 11},
     "seasonal_naive": {"kind": "seasonal_naive"},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
+    "shared-ridge": {"kind": "shared_ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
+    "ridge-longer": {"kind": "ridge", "penalty": 10.0, "context_length": 31},
     "theta": {"kind": "theta", "context_length": 31},
     "ets": {"kind": "ets", "context_length": 31},
-    "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
     "itransformer": {"kind": "itransformer", **SMALL},
@@ -56,8 +57,12 @@ IN_FLOAT32 = (*PEERS, "chronos", "tiny")  # whatever the dtype of the windows
 
 WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 
+# whose forecasts have waves of the calendar, which do not grow with the window
+BY_TIME = ("ridge", "ridge-own-context", "ridge-longer", "ensemble")
+
 # whose forecasts move and grow with the window; `tiny` and local models know where 0 is
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "theta", "ets", "tiny"))
+WITH_ZERO = ("theta", "ets", "tiny")
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, *WITH_ZERO, "dlinear", "nlinear"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

@@ -1,7 +1,7 @@
-"""Naive forecasts, and the ridge against normal equations that numpy solves, with what it chooses."""
+"""Naive forecasts, and the ridge against least squares by numpy, with what it chooses."""
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ import torch
 from tests.predictors.cases import windows_for
 from tests.toy_windows import toy_task
 from tsattn.data import FrameDataModule
-from tsattn.data import datamodule as module
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor
-from tsattn.predictors import ridge as ridge_choice
-from tsattn.predictors.ridge import Ridge
+from tsattn.predictors import build_predictor, window_products
+from tsattn.predictors import ridge as ridge_room
+from tsattn.predictors.ridge import CONTEXTS, Ridge, possible_contexts
+from tsattn.predictors.shared_ridge import SharedRidge
+from tsattn.predictors.window_products import Waves
 
 
 @pytest.mark.parametrize(
@@ -58,81 +59,93 @@ def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
 # The predictors on the command line, as their page shows them.
 
 
-@pytest.fixture
-def data(toy_frame: pd.DataFrame) -> FrameDataModule:
-    """The toy frame with a few values missing, set up."""
-    missing = np.random.default_rng(1).random(toy_frame.shape) < 0.002
-    data = FrameDataModule(toy_frame.mask(missing), context_length=24, prediction_length=8, eval_batch_size=50)
+# The ridge.
+
+
+def sales(channels: int = 3, rows: int = 430, seed: int = 0, start: str = "2024-01-01") -> pd.DataFrame:
+    """Hourly channels with waves of a day, noise and a drift; the last one is constant."""
+    rng = np.random.default_rng(seed)
+    hours = np.arange(rows)[:, None]
+    values = np.sin(2 * np.pi * (hours + rng.integers(24, size=channels)) / 24) + 0.003 * hours
+    values = values + 0.4 * rng.standard_normal(values.shape)
+    values[:, -1] = 5.0
+    names = [f"c{number}" for number in range(channels)]
+    return pd.DataFrame(values, pd.date_range(start, periods=rows, freq="h", name="date"), names)
+
+
+def with_gaps(frame: pd.DataFrame, share: float = 0.004) -> pd.DataFrame:
+    return frame.mask(np.random.default_rng(1).random(frame.shape) < share)
+
+
+def data_of(frame: pd.DataFrame, **options: Any) -> FrameDataModule:
+    options = {"context_length": 24, "prediction_length": 7, "eval_batch_size": 50, **options}
+    data = FrameDataModule(frame, **options)
     data.setup("fit")
     return data
 
 
-def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.ndarray:
-    """The map `(L, T)` of all training windows, cut from the scaled series row by row."""
-    values = data.series.values.double().numpy()
-    seen = np.ones(values.shape, bool) if data.series.observed is None else data.series.observed.numpy()
-    T, end = data.prediction_length, data.splits[0].train_end
-    gram, moment = np.zeros((L, L)), np.zeros((L, T))
-    for origin in range(L, end - T + 1, every):
-        for c in range(values.shape[1]):
-            past, known = values[origin - L : origin, c], seen[origin - L : origin, c]
-            if not seen[origin : origin + T, c].all():
-                continue
-            level = past[known].mean()
-            x = past - level
-            x[: int(np.argmax(known))] = 0
-            y = values[origin : origin + T, c] - level
-            gram += np.outer(x, x)
-            moment += np.outer(x, y)
-    return np.linalg.inv(gram + alpha * np.eye(L)) @ moment
+@pytest.fixture
+def data() -> FrameDataModule:
+    """Channels with a few values missing."""
+    return data_of(with_gaps(sales()))
 
 
-@pytest.mark.parametrize(("own", "L", "empty"), [(None, 24, False), (31, 31, True), (5, 5, False)])
-def test_it_solves_the_normal_equations_of_its_own_context(
-    data: FrameDataModule, own: int | None, L: int, empty: bool
-) -> None:
-    ridge = Ridge(alpha=3.0, context_length=own)
-    ridge.build(data.task, empty=empty)
-    assert ridge.fit(data) == {"every": 1}
-    assert ridge.context_length == L
-    assert ridge.weight.dtype == torch.float64
-    np.testing.assert_allclose(ridge.weight, oracle(data, L, 3.0), rtol=1e-7, atol=1e-9)
-
-
-def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> None:
-    ridge = build_predictor("ridge")
+def built(data: FrameDataModule, **arguments: Any) -> Ridge:
+    ridge = build_predictor({"kind": "ridge", **arguments})
+    assert isinstance(ridge, Ridge)
     ridge.build(data.task)
-    batch = next(iter(data.val_dataloader()))
-    assert ridge(batch).isnan().all(), "before it is fitted"
-    ridge.fit(data)
-    for cast in (ridge.half, ridge.bfloat16, ridge.float):
-        assert cast().weight.dtype == torch.float64
-    assert batch.past.dtype == torch.float32
-    assert ridge(batch).dtype == torch.float64
+    return ridge
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"alpha": 0}, "alpha must be a number above 0, not 0"),
-        ({"context_length": 0}, "context_length must be at least 1, not 0"),
-        ({"alpha": "much"}, "predictor ridge: alpha must be a number or a list of numbers, not 'much'"),
-        ({"context_length": 2.5}, "context_length must be a whole number or a list of whole numbers or null, not 2.5"),
-        ({"alpha": []}, r"alpha must be a number or a list of numbers to choose from, not \[\]"),
-        ({"context_length": [24, 24]}, "context_length lists 24 twice"),
-        ({"alpha": [1, 2], "select": "test"}, "select must be one of validation, leave_block_out, not 'test'"),
-        ({"select": "leave_block_out"}, "select: leave_block_out needs a list to choose from: several of alpha or of"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        build_predictor({"kind": "ridge", **arguments})
+def rows_of(
+    data: FrameDataModule, channel: int, choice: dict[str, Any], part: str = "train"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Columns, targets and levels of the windows of a channel, cut row by row, times the root of their weights."""
+    L, T = choice["context_length"], data.prediction_length
+    series = data.series
+    xs, ys, levels = [], [], []
+    for number, split in enumerate(data.splits):
+        first = int(series.starts[number])
+        start, end = split.bounds(part)
+        for origin in range(max(start, L), end - T + 1):
+            o = first + origin
+            if series.observed is not None and not series.observed[o : o + T, channel].all():
+                continue
+            weights = np.ones(T) if series.weights is None else series.weights[o : o + T, channel].double().numpy()
+            if part == "train" and not (weights > 0).all():
+                continue
+            x, y = (series.values[a:b, channel].double().numpy() for a, b in ((o - L, o), (o, o + T)))
+            level = x[-1]
+            turn = 2 * np.pi * (int(series.time[o]) % 86_400) / 86_400
+            waves = [1.0, *(f(k * turn) for k in range(1, 7) for f in (np.sin, np.cos))]
+            root = np.sqrt(weights.mean()) if part == "train" else 1.0
+            xs.append(root * np.r_[x - level, waves])
+            ys.append(root * (y - level))
+            levels.append(level)
+    return np.array(xs), np.array(ys), np.array(levels)
 
 
-# A ridge of several contexts and penalties: what is chosen is the best of those that are fitted alone.
+def oracle(data: FrameDataModule, choice: dict[str, Any]) -> list[np.ndarray]:
+    """The map of each channel by least squares over rows, with rows for the penalties."""
+    rows = [rows_of(data, channel, choice)[:2] for channel in range(data.task.num_channels)]
+
+    def least(x: np.ndarray, y: np.ndarray, penalty: float, towards: np.ndarray) -> np.ndarray:
+        root = np.sqrt(penalty)
+        x, y = np.vstack([x, root * np.eye(x.shape[1])]), np.vstack([y, root * towards])
+        return np.linalg.lstsq(x, y, rcond=None)[0]
+
+    x, y = (np.concatenate(part) for part in zip(*rows, strict=True))
+    shared = least(x, y, choice["penalty"], np.zeros((x.shape[1], y.shape[1])))
+    if choice["pooling"] is None:
+        return [shared] * len(rows)
+    return [least(*one, choice["pooling"], shared) for one in rows]
 
 
-ALPHAS, CONTEXTS = [0.3, 30.0, 3000.0], [24, 9, 31]
+WAYS = [
+    {"context_length": 11, "penalty": 3.0, "pooling": 20.0},
+    {"context_length": 31, "penalty": 0.2, "pooling": None},
+    {"context_length": 24, "penalty": 50.0, "pooling": 4.0},
+]
 
 
 @dataclass
@@ -147,103 +160,214 @@ class Told:
         self.lines.append(line)
 
 
-def built(data: FrameDataModule, **arguments: Any) -> Ridge:
-    predictor = build_predictor({"kind": "ridge", **arguments})
-    assert isinstance(predictor, Ridge)
-    predictor.build(data.task)
-    return predictor
+@pytest.mark.parametrize("way", ["gaps", "weights", "series", "run"])
+def test_its_map_is_the_mean_of_least_squares(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of windows cut row by row; updated in runs or multiplied; with what was chosen before taken as it is."""
+    frame = sales()
+    if way == "weights":
+        weight = np.random.default_rng(2).choice([0.0, 1.0, 2.0], size=len(frame), p=[0.01, 0.5, 0.49])
+        data = data_of(with_gaps(frame).assign(w=weight), weight_column="w")
+    elif way == "series":
+        long = pd.concat([sales(2, rows, seed).assign(id=str(seed)) for seed, rows in ((1, 400), (2, 230))])
+        options = {"id_column": "id", "time_column": "date", "target": ["c0", "c1"]}
+        data = data_of(long.reset_index(), **options)
+    else:
+        data = data_of(with_gaps(frame) if way == "gaps" else frame)
+    monkeypatch.setattr(window_products, "_RUN", 40 if way in ("gaps", "run") else 1000)
+    monkeypatch.setattr(window_products, "_AT_ONCE", 100)
+    ridge = built(data)
+    assert ridge.fit(data, Told("m", {"m": {"maps": WAYS}})) == {"member": "m"}
+    assert (ridge.context_length, ridge.weight.dtype) == (31, torch.float64)
+    maps = [oracle(data, choice) for choice in WAYS]
+    for batch in [next(iter(data.eval_dataloader("val", 31)))]:
+        forecast = ridge(replace(batch, past_observed=None)).numpy()
+        for channel in range(data.task.num_channels):
+            expected = 0.0
+            for choice, found in zip(WAYS, maps, strict=True):
+                past = batch.past[:, 31 - choice["context_length"] :, channel].double().numpy()
+                level = past[:, -1]
+                turn = 2 * np.pi * (batch.time[:, 31].numpy() % 86_400) / 86_400
+                waves = [np.ones(len(turn)), *(f(k * turn) for k in range(1, 7) for f in (np.sin, np.cos))]
+                x = np.column_stack([past - level[:, None], *waves])
+                expected = expected + (x @ found[channel] + level[:, None]) / len(WAYS)
+            np.testing.assert_allclose(forecast[:, :, channel], expected, rtol=1e-7, atol=1e-8)
 
 
-def validation_error(data: FrameDataModule, ridge: Ridge) -> float:
-    squared = count = 0.0
-    for batch in data.eval_dataloader("val", ridge.context_length):
-        known = torch.ones_like(batch.target) if batch.target_observed is None else batch.target_observed
-        squared += float(((ridge(batch) - batch.target.double()).square() * known).sum())
-        count += float(known.sum())
-    return squared / count
-
-
-def test_what_validation_chooses_is_the_best_of_those_fitted_alone(data: FrameDataModule) -> None:
+def test_what_is_chosen_has_the_lowest_errors_on_validation(data: FrameDataModule) -> None:
     told = Told()
-    ridge = built(data, alpha=ALPHAS, context_length=CONTEXTS)
-    facts = ridge.fit(data, told)
-    errors, alone = {}, {}
-    for L, alpha in itertools.product(CONTEXTS, ALPHAS):
-        one = alone[L, alpha] = built(data, alpha=alpha, context_length=L)
-        assert one.fit(data) == {"every": 1}
-        errors[L, alpha] = validation_error(data, one)
-    found = {(one["context_length"], one["alpha"]): one["mse_scaled"] for one in facts["candidates"]}
-    assert found == pytest.approx(errors, rel=1e-9)
-    L, alpha = min(errors, key=errors.__getitem__)
-    assert facts["chosen"] == {"context_length": L, "alpha": alpha}
-    assert facts["every"] == 1
-    best = alone[L, alpha]
-    assert torch.equal(ridge.weight[31 - L :], best.weight), "to the bit"
-    assert not ridge.weight[: 31 - L].any()
-    assert (ridge.fitted_length, ridge.context_length, ridge.num_parameters) == (L, 31, L * 8)
-    assert validation_error(data, ridge) == pytest.approx(errors[L, alpha], rel=1e-12)
-    assert told.lines == [
-        f"ridge (context {L}): validation MSE {errors[L, alpha]:.4g}, with alpha {alpha:g}"
-        for L in CONTEXTS
-        for alpha in [min(ALPHAS, key=lambda alpha, L=L: errors[L, alpha])]
-    ]
-
-
-def test_errors_of_blocks_are_those_of_maps_that_never_saw_them(
-    data: FrameDataModule, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "LINEAR_WINDOWS", 150)  # each third window
-    ridge = built(data, alpha=ALPHAS, context_length=[24, 31], select="leave_block_out")
-    facts = ridge.fit(data)
-    numbers = np.arange(0, len(data.windows("train", 31)), 3)
-    block = np.arange(len(numbers)) * 10 // len(numbers)
-    windows = data.windows("train", 31)
-    for one in facts["candidates"]:
-        L, alpha = one["context_length"], one["alpha"]
+    ridge = built(data)
+    maps = ridge.fit(data, told)["chosen"]["maps"]
+    errors = [one["mse_scaled"] for one in maps]
+    assert errors == sorted(errors)
+    assert errors[-1] <= 1.1 * errors[0]
+    assert ridge.context_length == max(one["context_length"] for one in maps)
+    for choice in maps:
         squared = count = 0.0
-        for place in range(10):
-            rows = {}
-            for inside, chosen in ((True, block == place), (False, abs(block - place) > 1)):
-                batch = windows.__getitems__(numbers[chosen])
-                x, y = ridge_choice.regression_rows(ridge_choice.last_context(batch, L))
-                rows[inside] = x.numpy(), y.numpy()
-            x, y = rows[False]
-            weight = np.linalg.solve(x.T @ x + alpha * np.eye(L), x.T @ y)
-            x, y = rows[True]
-            squared += ((y - x @ weight) ** 2).sum()
+        for channel, found in enumerate(oracle(data, choice)):
+            x, y, _ = rows_of(data, channel, choice, "val")
+            squared += ((y - x @ found) ** 2).sum()
             count += y.size
-        assert one["mse_scaled"] == pytest.approx(squared / count, rel=1e-8)
-    best = min(facts["candidates"], key=lambda one: one["mse_scaled"])
-    assert facts["chosen"] == {name: best[name] for name in ("context_length", "alpha")}
-    expected = oracle(data, best["context_length"], best["alpha"], every=facts["every"])
-    np.testing.assert_allclose(ridge.weight[31 - best["context_length"] :], expected, rtol=1e-7, atol=1e-9)
+        assert choice["mse_scaled"] == pytest.approx(squared / count, rel=1e-6)
+    # any other way with one of these contexts is worse
+    way = maps[0]
+    for other in ({"penalty": 0.1}, {"penalty": 1e4}):
+        changed = {**way, **other, "pooling": None}
+        squared = sum(
+            ((y - x @ found) ** 2).sum()
+            for channel, found in enumerate(oracle(data, changed))
+            for x, y, _ in [rows_of(data, channel, changed, "val")]
+        )
+        assert squared / count >= errors[0] * (1 - 1e-9)
+    assert told.lines[0].startswith("ridge (context ")
+    again = built(data)
+    again.fit(data)
+    assert torch.equal(again.weight, ridge.weight), "to the bit"
 
 
-def test_a_choice_of_an_earlier_fit_is_taken(data: FrameDataModule) -> None:
-    """As a fit to all rows takes it, which has no validation windows."""
-    ridge = built(data, alpha=ALPHAS, context_length=CONTEXTS)
-    chosen = {"context_length": 9, "alpha": 3000.0}
-    told = Told("member_0_seed_0", {"member_0_seed_0": chosen})
-    assert ridge.fit(data, told) == {"every": 1, "member": "member_0_seed_0"}
-    assert not told.lines
-    alone = built(data, alpha=3000.0, context_length=9)
-    alone.fit(data)
-    assert torch.equal(ridge.weight[-9:], alone.weight)
+def test_with_few_windows_for_validation_blocks_of_training_windows_are_left_out() -> None:
+    data = data_of(sales(1, 76).assign(c0=lambda one: np.sin(np.arange(76.0)) + 0.1 * one["c0"]), prediction_length=3)
+    assert len(data.windows("val")) < 30
+    ridge = built(data, context_length=5)
+    (choice,) = ridge.fit(data)["chosen"]["maps"]
+    x, y, _ = rows_of(data, 0, choice)
+    block = np.searchsorted(np.arange(1, 10) * len(x) // 10, np.arange(len(x)), side="right")
+    squared = 0.0
+    for place in range(10):
+        rest = abs(block - place) > 1
+        gram = x[rest].T @ x[rest] + choice["penalty"] * np.eye(x.shape[1])
+        squared += ((y - x @ np.linalg.solve(gram, x[rest].T @ y[rest]))[block == place] ** 2).sum()
+    assert choice["mse_scaled"] == pytest.approx(squared / y.size, rel=1e-7)
+    assert choice["pooling"] is None
+    assert built(data).fit(data.with_all_rows())["chosen"]["maps"], "as without validation windows"
 
 
-def test_without_validation_windows_there_is_nothing_to_choose_by(toy_frame: pd.DataFrame) -> None:
-    data = FrameDataModule(toy_frame, context_length=24, prediction_length=8)
-    data.setup("fit")
-    whole = data.with_all_rows()
-    with pytest.raises(UserError, match="chosen by validation windows, and the data has none; give one of each"):
-        built(data, alpha=ALPHAS).fit(whole)
-    assert "chosen" in built(data, alpha=ALPHAS, select="leave_block_out").fit(whole)
+def test_contexts_leave_three_quarters_of_the_rows_to_the_windows(data: FrameDataModule) -> None:
+    assert possible_contexts(data, CONTEXTS) == [6, 12, 24, 48]
+    assert possible_contexts(data, [300]) == [(data.splits[0].train_end - 7) // 4]
 
 
-def test_blocks_need_windows(toy_frame: pd.DataFrame) -> None:
-    data = FrameDataModule(toy_frame, context_length=24, prediction_length=8)
-    data.setup("fit")
-    rows = len(data.windows("train", 24)) + 24
-    ridge = built(data, alpha=ALPHAS, context_length=[24, rows - 5], select="leave_block_out")
-    with pytest.raises(UserError, match="leave_block_out needs 10 training windows or more, and there are 5"):
+def test_of_very_many_numbers_the_channels_share_a_map(data: FrameDataModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    apart, shared = built(data, penalty=1e4, context_length=24), built(data, context_length=24)
+    monkeypatch.setattr(ridge_room, "POOLINGS", (1.0,))
+    apart.fit(data)
+    monkeypatch.setattr(ridge_room, "_MOST_NUMBERS", 3 * 24 * 7 - 1)
+    monkeypatch.setattr(ridge_room, "_KEPT_NUMBERS", 0)
+    shared.fit(data)
+    assert (len(apart.weight), len(shared.weight), shared.num_parameters) == (3, 1, 24 * 7 + 13 * 7)
+
+
+def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> None:
+    ridge = build_predictor("ridge")
+    ridge.build(data.task)
+    batch = next(iter(data.eval_dataloader("val", 48)))
+    assert ridge(batch).isnan().all(), "before it is fitted"
+    ridge.fit(data)
+    for cast in (ridge.half, ridge.bfloat16, ridge.float):
+        assert cast().weight.dtype == torch.float64
+    assert batch.past.dtype == torch.float32
+    assert ridge(batch).dtype == torch.float64
+    ridge.waves += 1
+    with pytest.raises(UserError, match="has waves of the calendar, and needs time stamps"):
+        ridge(replace(batch, time=None))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"penalty": 0.0}, "penalty must be a number above 0, not 0"),
+        ({"context_length": 0}, "context_length must be at least 1, not 0"),
+        ({"penalty": "much"}, "predictor ridge: penalty must be a number or null, not 'much'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_predictor({"kind": "ridge", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("frequency", "season", "period"),
+    [
+        ("h", None, 86_400),
+        ("15min", None, 86_400),
+        ("D", None, 604_800),
+        ("W", None, 31_556_952),
+        ("MS", None, 31_556_952),
+        (None, 12, 12),  # time that counts steps
+        (None, 400, 0),  # seen once
+    ],
+)
+def test_waves_have_the_period_of_the_season(frequency: str | None, season: int | None, period: int) -> None:
+    rows = 2100 if frequency == "15min" else 600
+    index = range(rows) if frequency is None else pd.date_range("2001-01-01", periods=rows, freq=frequency)
+    frame = pd.DataFrame({"y": np.arange(rows) % 7.0}, pd.Index(index, name="ds"))
+    data = data_of(frame, context_length=12)
+    if season is not None:
+        data.task = replace(data.task, season_length=season)
+        data._scaled = (data.panel, data.task, data.scaler)
+    assert Waves.of(data).period == period
+    if not period:
+        ridge = built(data, context_length=12)
         ridge.fit(data)
+        assert (ridge.waves.shape[1], ridge.reads_time) == (0, False)
+        assert ridge(next(iter(data.eval_dataloader("val", 12)))).isfinite().all()
+
+
+# The shared ridge.
+
+
+def shared_oracle(data: FrameDataModule, L: int, alpha: float) -> np.ndarray:
+    """The map `(L, T)` of all training windows, cut from the scaled series row by row."""
+    values = data.series.values.double().numpy()
+    seen = np.ones(values.shape, bool) if data.series.observed is None else data.series.observed.numpy()
+    T, end = data.prediction_length, data.splits[0].train_end
+    gram, moment = np.zeros((L, L)), np.zeros((L, T))
+    for origin in range(L, end - T + 1):
+        for c in range(values.shape[1]):
+            past, known = values[origin - L : origin, c], seen[origin - L : origin, c]
+            if not seen[origin : origin + T, c].all():
+                continue
+            level = past[known].mean()
+            x = past - level
+            x[: int(np.argmax(known))] = 0
+            y = values[origin : origin + T, c] - level
+            gram += np.outer(x, x)
+            moment += np.outer(x, y)
+    return np.linalg.inv(gram + alpha * np.eye(L)) @ moment
+
+
+def of_shared(data: FrameDataModule, told: Told | None = None, **arguments: Any) -> tuple[SharedRidge, dict[str, Any]]:
+    ridge = build_predictor({"kind": "shared_ridge", **arguments})
+    assert isinstance(ridge, SharedRidge)
+    ridge.build(data.task, empty=told is not None)
+    return ridge, ridge.fit(data, told)
+
+
+def test_the_shared_ridge_solves_its_normal_equations(data: FrameDataModule) -> None:
+    for L, own in ((24, {}), (31, {"context_length": 31})):
+        ridge, facts = of_shared(data, alpha=3.0, **own)
+        assert (facts, ridge.context_length, ridge.label) == ({}, L, f"shared ridge (context {L})")
+        np.testing.assert_allclose(ridge.weight, shared_oracle(data, L, 3.0), rtol=1e-7, atol=1e-9)
+
+
+def test_a_shared_ridge_of_several_is_the_best_of_those_fitted_alone(data: FrameDataModule) -> None:
+    alphas, lengths = [0.3, 3000.0], [24, 9]
+    ridge, facts = of_shared(data, alpha=alphas, context_length=lengths)
+    errors = {}
+    for L, alpha in itertools.product(lengths, alphas):
+        alone, _ = of_shared(data, alpha=alpha, context_length=L)
+        squared = count = 0.0
+        for batch in data.eval_dataloader("val", L):
+            known = torch.ones_like(batch.target) if batch.target_observed is None else batch.target_observed
+            squared += float(((alone(batch) - batch.target.double()).square() * known).sum())
+            count += float(known.sum())
+        errors[L, alpha] = squared / count, alone
+    L, alpha = min(errors, key=lambda pair: errors[pair][0])
+    assert facts["chosen"] == {"context_length": L, "alpha": alpha}
+    assert torch.equal(ridge.weight, errors[L, alpha][1].weight), "to the bit"
+    told = Told("m", {"m": {"context_length": 9, "alpha": 3000.0}})
+    again, facts = of_shared(data, told, alpha=alphas, context_length=lengths)
+    assert (facts, again.context_length) == ({"member": "m"}, 9)
+    with pytest.raises(UserError, match="chosen by validation windows, and the data has none; give one alpha and one"):
+        of_shared(data.with_all_rows(), alpha=alphas)
+    with pytest.raises(UserError, match="alpha must be a number above 0, not 0"):
+        build_predictor({"kind": "shared_ridge", "alpha": [1.0, 0.0]})

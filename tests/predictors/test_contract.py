@@ -9,6 +9,7 @@ import torch
 
 from tests.peers.there import needs_peers
 from tests.predictors.cases import (
+    BY_TIME,
     CASES,
     EQUIVARIANT,
     IN_FLOAT32,
@@ -86,9 +87,10 @@ def test_covariates_are_used_or_left_unread(case: str) -> None:
         if predictor.uses_covariates and name != "time":  # which a calendar alone reads
             assert not torch.allclose(predictor(other), forecast), name
     if not predictor.uses_covariates:
-        assert torch.equal(predictor(replace(windows, **dict.fromkeys(COVARIATES))), forecast)
+        unread = [name for name in COVARIATES if name != "time" or case not in BY_TIME]
+        assert torch.equal(predictor(replace(windows, **dict.fromkeys(unread))), forecast)
         with_some = windows_for(full("network"), extra=predictor.context_length - 24)
-        bare = replace(with_some, **dict.fromkeys(COVARIATES))
+        bare = replace(with_some, **dict.fromkeys(unread))
         assert torch.equal(predictor(with_some), predictor(bare))
 
 

@@ -185,7 +185,7 @@ def test_the_student_alone_is_kept(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"] == {"rows": "all", "steps": steps}
     predictor = result.fitted.predictor
     assert {name.split(".")[0] for name in predictor.state_dict()} == {"student"}
-    assert "every" in ridge[0]
+    assert ridge[0]["chosen"]["maps"]
     assert (network["member"], student["member"]) == ("teacher.member_1_seed_0", "student")
     folder = RunFolder(tmp_path / "run")
     loaded = fitted_in(folder, folder.best).predictor

@@ -139,18 +139,22 @@ def test_series_of_their_own_scales_are_named_by_number() -> None:
             loaded(context=raw(2), series=torch.tensor([0, number]))
 
 
-def test_an_ensemble_is_one_program_and_a_ridge_that_chose_its_context_keeps_to_it() -> None:
-    ridge = {"kind": "ridge", "context_length": [6, L], "alpha": [1.0, 10.0]}
-    members = [ridge, "persistence", {"kind": "nlinear", "context_length": 12}]
+def test_an_ensemble_is_one_program_and_a_ridge_with_waves_takes_time_stamps() -> None:
+    members = [{"kind": "ridge", "context_length": 6}, "persistence", {"kind": "nlinear", "context_length": 12}]
     one = fitted({"kind": "ensemble", "members": members, "weights": [1, 2, 3]})
     inner = one.predictor.members[0][0]
     inner.weight.normal_()
-    inner.weight[:-6] = 0
-    inner.chosen_context.fill_(6)
-    loaded, _ = program(one)
+    inner.waves = inner.waves.new_zeros(2, 0, T)  # as of data that hold no season
+    loaded, facts = program(one)
+    assert "time" not in facts["inputs"]
     torch.testing.assert_close(loaded(context=raw(5)), by_hand(one, raw(5)), rtol=1e-5, atol=1e-4)
-    inner.chosen_context.fill_(L)
-    assert inner.fitted_length == L, "what was exported is a copy"
+    inner.waves = torch.randn(2, 13, T, dtype=torch.float64)
+    inner.period += 86_400
+    assert inner.reads_time
+    loaded, facts = program(one)
+    time = 3600 * torch.arange(5 * (L + T)).reshape(5, -1)
+    found = loaded(context=raw(5), time=time)
+    torch.testing.assert_close(found, by_hand(one, raw(5), time=time), rtol=1e-5, atol=1e-4)
 
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:

@@ -183,7 +183,8 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
             "model.backbone.d_model": {"type": "categorical", "choices": [8], "when": {kind: "patchtst"}},
             "attention.kind": {"type": "categorical", "choices": ["swa"], "when": {kind: "patchtst"}},
             "attention.window_size": {"type": "categorical", "choices": [2], "when": {"attention.kind": "swa"}},
-            "model.backbone.alpha": {"type": "categorical", "choices": [0.1, 1e4], "when": {kind: "ridge"}},
+            "model.backbone.penalty": {"type": "categorical", "choices": [0.1, 1e4], "when": {kind: "ridge"}},
+            "model.backbone.context_length": {"type": "categorical", "choices": [24], "when": {kind: "ridge"}},
             "model.learning_rate": {
                 "type": "categorical",
                 "choices": [0.02],
@@ -205,11 +206,12 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
     }
     for name, values in runs.items():
         assert found.error[name] == scored(made.base(), values)
-    ridges = found.loc["ridge"].set_index("model.backbone.alpha")
-    for alpha in (0.1, 1e4):
-        assert ridges.error[alpha] == scored(made.base(), {"model.backbone": {"kind": "ridge", "alpha": alpha}})
+    ridges = found.loc["ridge"].set_index("model.backbone.penalty")
+    for penalty in (0.1, 1e4):
+        ridge = {"kind": "ridge", "penalty": penalty, "context_length": 24}
+        assert ridges.error[penalty] == scored(made.base(), {"model.backbone": ridge})
     assert found.parameters["seasonal_naive"] == found.flops["seasonal_naive"] == 0
-    assert set(ridges.parameters) == {24 * 6}
+    assert set(ridges.parameters) == {2 * (24 + 19) * 6}  # a map for each channel, of steps and of the calendar
     assert set(ridges.flops) == {2 * 24 * 6 * 2}  # a multiply-add for each weight and channel
     assert found.step.notna().to_dict() == {**dict.fromkeys(found.index, False), "transformer": True, "patchtst": True}
     best = yaml.safe_load((made.study / "best.yaml").read_text())
@@ -218,13 +220,13 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
 
 def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lightning.pytorch.Trainer", lambda **_: pytest.fail("a Trainer was made"))
-    alpha = {"type": "float", "low": 0.01, "high": 1e3, "log": True}
-    parameters = {"model.backbone.alpha": alpha, "model.backbone.context_length": [12, 48]}
+    penalty = {"type": "float", "low": 0.01, "high": 1e3, "log": True}
+    parameters = {"model.backbone.penalty": penalty, "model.backbone.context_length": [12, 48]}
     made = toy(tmp_path, {"objectives": ["error", "parameters", "seconds", "memory"], "parameters": parameters})
     assert made.tune("--model.backbone", "ridge", "--trials", "4") == 0
     found = table(tmp_path)
     assert found.state.tolist() == ["complete"] * 4
-    assert (found.parameters == 6 * found["model.backbone.context_length"]).all()
+    assert (found.parameters == 2 * 6 * (found["model.backbone.context_length"] + 19)).all()
     assert (found.seconds > 0).all()
     assert (found.memory > 50_000_000).all()
     for row in found.to_dict("records")[:2]:
@@ -236,7 +238,7 @@ def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkey
 def test_members_and_weights_of_an_ensemble(tmp_path: Path) -> None:
     backbone = {"kind": "ensemble", "members": ["ridge", NETWORK], "weights": [1, 1]}
     parameters = {
-        "model.backbone.members.0.alpha": [1.0, 1e3],
+        "model.backbone.members.0.penalty": [1.0, 1e3],
         "model.backbone.members.1.d_model": [8, 16],
         "model.backbone.members.1.context_length": [16, 24],
         "model.backbone.members.1.learning_rate": {"type": "float", "low": 1e-4, "high": 1e-2, "log": True},

@@ -5,7 +5,7 @@ Shape letters: B windows, L context length, T prediction length, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -41,16 +41,6 @@ def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor
     penalty = alpha * torch.eye(len(gram), dtype=gram.dtype)
     weight: Tensor = torch.linalg.solve(gram + penalty, moment, left=True)
     return weight
-
-
-def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
-    """The map of each of A penalties, `(A, L, T)`, by one eigendecomposition for all of them."""
-    if len(alphas) == 1:
-        return solve_normal_equations(gram, moment, alphas[0])[None]
-    values, vectors = torch.linalg.eigh(gram)
-    shrunk = values.clamp(min=0) + values.new_tensor(alphas)[:, None]
-    maps: Tensor = vectors @ ((vectors.T @ moment) / shrunk[..., None])
-    return maps
 
 
 def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:

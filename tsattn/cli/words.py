@@ -29,7 +29,7 @@ from tsattn.descriptions import parsed
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.configs import config_names, find_config, get_at, read_config, with_values
 from tsattn.experiments.run_folder import LIMITS, RunFolder
-from tsattn.predictors import predictor_kinds
+from tsattn.predictors import build_predictor, predictor_kinds
 
 if TYPE_CHECKING:
     from tsattn.experiments import Experiment
@@ -431,6 +431,9 @@ class Words:
         parts = parsed_words(flat(pairs), f"tsattn {self.command}", (*own, *["--horizon"] * (self.command == "fit")))
         if descriptions:
             parts.model.backbone = with_values(plain(parts), descriptions)["model"]["backbone"]
+        if {"--data.context_length", "--data.init_args.context_length"} & dict(pairs).keys():  # also if it would choose
+            predictor = build_predictor(plain(parts)["model"]["backbone"])
+            parts.model.backbone = predictor.with_context(parts.data.init_args["context_length"]).description
         if self.options.print_config:
             print(yaml.safe_dump(plain(parts), sort_keys=False), end="")
             raise SystemExit(0)

@@ -27,7 +27,6 @@ from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import DIVERGED
 from tsattn.training.execution import own_random_state
 
-RIDGE_CONTEXT = 512
 # patterns of the names of scores, in the order of columns
 _SCALED = r"mse_scaled mae_scaled mase crps_scaled coverage_[^_]+"
 _DETAILS = "mse_original mae_original rmse_original crps_original smape wape wql"
@@ -40,11 +39,8 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
     bounds = [split.bounds(part) for split in data.splits]
     before = max((start for start, end in bounds if end - start >= T), default=1)  # rows that a context may have
     rows = min(before, max(split.train_end for split in data.splits))
-    context = max(1, min(RIDGE_CONTEXT, (rows - T) // 2))
-    every = data.thinning("train", context)
-    thinned = "" if every == 1 else f", each {every}th window"
     kinds: dict[str, Description] = {
-        f"ridge (context {context}{thinned})": {"kind": "ridge", "context_length": context},
+        "": "ridge",
         **({f"seasonal naive ({season} steps)": "seasonal_naive"} if season <= rows else {}),
         "persistence": "persistence",
     }
@@ -52,7 +48,7 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
         predictor = build_predictor(description)
         predictor.build(task, Output())
         predictor.fit(data, training)
-        yield name, predictor.eval()
+        yield name or predictor.label, predictor.eval()
 
 
 def measured(
@@ -214,6 +210,8 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
     with own_random_state():
         whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
         whole.build(predictor.task, predictor.output)
+        state = predictor.state_dict()  # of the sizes that a fit chose
+        whole.load_state_dict({name: part.new_zeros(part.shape, device="cpu") for name, part in state.items()})
         return executed_flops(lambda: whole.eval()(window))
 
 

@@ -16,7 +16,7 @@ from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.calibrated import calibration_parts
 from tsattn.predictors.fitted import FittedPredictor, WarmStart
-from tsattn.predictors.ridge import least, validation_errors
+from tsattn.predictors.ridge import best_context
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
@@ -24,7 +24,7 @@ from tsattn.training.loggers import check_packages
 CONTEXTS = (24, 48, 96, 192, 336, 512)
 """Context lengths that are tried. A ridge takes seconds; a network that starts from it gains where the ridge does."""
 
-_ALPHAS = (1.0, 10.0, 100.0, 1000.0)
+_PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 _MOST = 4  # contexts in the training rows of a usual series: fewer tell too little of what a long context is worth
 _TUNED = 0.1  # of the learning rate of a first training
 
@@ -124,8 +124,7 @@ def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     if len(possible) < 2 or "val" not in data.parts:
         return shortest
     fit_data, _ = calibration_parts(data, shortest.model["calibrate"], shortest.output)
-    best = least(validation_errors(fit_data, possible, _ALPHAS, lambda line: None))
-    return experiment.with_values({"data.context_length": best["context_length"]})
+    return experiment.with_values({"data.context_length": best_context(fit_data, possible, _PENALTIES)})
 
 
 def _hooks(

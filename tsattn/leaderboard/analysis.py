@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tsattn.backbones.ridge_solution import ALPHA
 from tsattn.descriptions import parsed
 from tsattn.errors import UserError
 from tsattn.leaderboard.published import Published
@@ -36,7 +35,7 @@ from tsattn.predictors.ridge import ridge_label
 
 STANDARD = "standard"
 METRICS = ("mse", "mae")
-LINEAR = ("ridge", "dlinear", "nlinear")
+LINEAR = ("ridge", "shared_ridge", "dlinear", "nlinear")
 """Kinds of linear models; a mean of linear models is one, too."""
 NAIVE = ("persistence", "seasonal_naive", "window_mean")
 """Kinds of forecasts that learn nothing."""
@@ -190,13 +189,12 @@ class Analysis:
         return found
 
     def label(self, dataset: str, model: str) -> str:
-        """The name of a model; of a ridge with its context and penalty, as ``ridge (context 104, alpha 10)``."""
-        if self.kinds[model] != ("ridge",):
+        """The name of a model; of a ridge with its context, as ``ridge (context 104)``."""
+        if self.kinds[model] not in (("ridge",), ("shared_ridge",)):
             return model
         runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
-        backbone = parsed(runs["experiment"].iloc[0])["model"]["backbone"]
         contexts = runs["context_length"].dropna().astype(int)  # a run that failed early has none
-        return model if contexts.empty else ridge_label(contexts, backbone.get("alpha", ALPHA), model)
+        return model if contexts.empty else ridge_label(contexts, model)
 
     def short(self, model: str) -> str:
         """The attention of a shown model; its whole name where models without attention are shown, too."""

@@ -21,7 +21,7 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.configs import full_path, get_at, paths
 from tsattn.experiments.experiment import NOT_IN_KEY, OF_DATA
-from tsattn.experiments.measuring import RIDGE_CONTEXT, device_type
+from tsattn.experiments.measuring import device_type
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.entry_run import WorkingFolder, windows_of
 from tsattn.leaderboard.figure import Mark, forest
@@ -217,10 +217,7 @@ class Plan:
             if (other := by_key.setdefault(entry.key, entry.predictor)) != entry.predictor:
                 raise UserError(f"two of the models are the same: {other} and {entry.predictor}; leave one out")
         for kind in _BASELINES if baselines else ():
-            plain = planner.entry(kind, base.with_values({"model.backbone": kind}))
-            long = {"model.backbone": {"kind": kind, "context_length": RIDGE_CONTEXT}}  # as `fit` has it
-            longer = planner.entry(kind, base.with_values(long)) if kind == "ridge" else plain
-            entries.append(plain if longer.reason else longer)
+            entries.append(planner.entry(kind, base.with_values({"model.backbone": kind})))
         stem = Path(config).stem if isinstance(config, str | Path) else entries[0].dataset
         return cls(stem, path.rpartition(".")[2], tuple(models), tuple(entries))
 

@@ -244,11 +244,9 @@ def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predict
     """How many of the training windows were seen, by a trained member if there is one."""
     if not predictor.needs_fit:
         return "none"
-    fits = all_fits(facts)
-    trained = next((fit for fit in fits if "training" in fit), None)
+    trained = next((fit for fit in all_fits(facts) if "training" in fit), None)
     if trained is None:
-        every = max(fit.get("every", 1) for fit in fits)
-        return "all" if every == 1 else f"each {every}th"
+        return "all"
     seen, windows = trained["training"]["steps"] * data.batch_size, len(data.windows("train"))
     return "all" if seen >= windows else f"{seen} of {windows}"
 

@@ -28,7 +28,6 @@ from tsattn.batch import EXACT, Batch, LastSeason, WindowUnits
 from tsattn.errors import UserError, one_of
 from tsattn.layers import running_maximum
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.ridge import Ridge
 from tsattn.scaler import Units
 
 FORMATS = {".pt2": "torch", ".onnx": "onnx"}
@@ -58,9 +57,7 @@ class RawForecast(nn.Module):
         task = self.task = self.predictor.task
         self.impls: dict[str, str] = {}
         for part in self.predictor.modules():
-            if isinstance(part, Ridge):
-                part.fix_length()
-            elif isinstance(part, Attention):  # without kernels of this package
+            if isinstance(part, Attention):  # without kernels of this package
                 part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
                 self.impls[attention_kind(part)] = part.impl
         # a missing step that is repeated has an earlier value, which lies before all that is looked at

@@ -1,300 +1,330 @@
-"""Ridge regression in closed form, with a context and a penalty that may be chosen from several.
+"""Ridge regression in closed form: a map for each channel, shrunk towards the one of all channels.
 
-Shape letters: L context length, T prediction length, A penalties.
+Shape letters: B windows, C channels, L context length, T prediction length, F columns of the calendar.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import product
+from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones import ridge_solution
-from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, regression_rows, ridge_maps
 from tsattn.batch import Batch
-from tsattn.errors import UserError, number_of, one_of, whole_number
+from tsattn.errors import UserError, number_of, positive_number, whole_number
 from tsattn.predictors.base import Predictor, last_context
+from tsattn.predictors.window_products import Products, Waves, Windows, wave_columns
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-_SELECTORS = ("validation", "leave_block_out")
-_NUM_BLOCKS = 10
+CONTEXTS = (6, 12, 24, 48, 96, 192, 336, 512, 720, 1024)
+"""Context lengths that are tried, up to a quarter of the training rows."""
+PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7)
+"""Penalties of the shared map, on the scale of the data; the largest leave little but the last value."""
+POOLINGS = (1e2, 1e3, 1e4)
+"""Penalties of a channel's distance from the shared map that are tried."""
+_QUARTER, _NEAR = 4, 1.1  # of the rows, the most in a context; how far errors of averaged maps lie above the lowest
+_FEW_WINDOWS, _BLOCKS = 30, 10  # of validation, below which blocks of training windows are left out instead
+_MOST_NUMBERS = 2**24  # C L T of maps of channels; beyond, there is the shared one alone
+_KEPT_NUMBERS = 2**26  # of sums of products that are kept in memory, not computed again
 
 
-def ridge_label(contexts: Iterable[int], alpha: float | Sequence[float], name: str = "ridge") -> str:
-    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha."""
+def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
+    """Return a label that tells ridges apart in tables: ``ridge (context 104)``."""
     lengths = sorted(set(contexts))
     context = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    penalty = "" if alpha == ALPHA else f", alpha {alpha:g}" if isinstance(alpha, int | float) else ", alpha chosen"
-    return f"{name} (context {context}{penalty})"
+    return f"{name} (context {context})"
 
 
-class Ridge(Predictor):
-    """One linear map from context to horizon for all channels, each window centred by its mean; float64.
+class ClosedForm(Predictor):
+    """A linear map of the context, of a size that a fit chooses; in float64 whatever is cast around it."""
 
-    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
-    where one has weight 0; the penalty is held against the mean weight of all targets.
-
-    Args:
-        alpha: penalty on the squared coefficients, on the scale of the data; or several, of which one is chosen.
-        context_length: L, by default the task's; or several, of which one is chosen. It looks at the longest of
-            them, whichever is chosen.
-        select: how one of several is chosen, by mean squared error: ``validation``, on the validation windows; or
-            ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. The chosen one is
-            fitted as if it had been the only one.
-    """
-
-    weight: Tensor
-
-    def __init__(
-        self,
-        *,
-        alpha: float | Sequence[float] = ALPHA,
-        context_length: int | Sequence[int] | None = None,
-        select: str = _SELECTORS[0],
-    ) -> None:
-        super().__init__(alpha=_plain(alpha), context_length=_plain(context_length), select=select)
-        self.alphas = _several("alpha", alpha)
-        for value in (value for value in self.alphas if not 0 < value < math.inf):
-            raise UserError(f"alpha must be a number above 0, not {value}")
-        own = [] if context_length is None else _several("context_length", context_length)
-        self._own_lengths = [whole_number("context_length", length) for length in own]
-        if select not in _SELECTORS:
-            raise UserError(f"select must be one of {one_of(_SELECTORS)}, not {select!r}")
-        if select != _SELECTORS[0] and not self.chooses:
-            raise UserError(f"select: {select} needs a list to choose from: several of alpha or of context_length")
-        self.select = select
-        self._fixed_length: int | None = None
+    weight: Tensor  # (..., L, T)
 
     @override
     def check_weights(self, data: ForecastDataModule) -> None:
         pass
 
     @property
-    def chooses(self) -> bool:
-        """Whether there are several penalties or contexts."""
-        return len(self.alphas) > 1 or len(self._own_lengths) > 1
-
-    @property
     @override
     def context_length(self) -> int:
-        return max(self._own_lengths, default=0) or super().context_length
-
-    @property
-    def fitted_length(self) -> int:
-        """L of the map: the context that was chosen, the longest before."""
-        chosen = self._fixed_length or (self.chooses and int(self.get_buffer("chosen_context")))
-        return chosen or self.context_length
-
-    def fix_length(self) -> None:
-        """Keep the context that was chosen as a number, which a graph needs: no fit changes it any more."""
-        self._fixed_length = self.fitted_length
-
-    @property
-    @override
-    def num_parameters(self) -> int:
-        is_open = self.chooses and self.get_buffer("chosen_context").is_meta
-        return (self.context_length if is_open else self.fitted_length) * self.task.prediction_length
-
-    @property
-    @override
-    def label(self) -> str:
-        alpha = float(self.get_buffer("chosen_alpha")) if self.chooses else self.alphas[0]
-        return ridge_label([self.fitted_length], alpha)
-
-    @property
-    @override
-    def summary(self) -> str:
-        if not self.chooses:
-            return f"{self.label}: {self.num_parameters:,} parameters, in closed form"
-        contexts = one_of(map(str, self._lengths))
-        alphas = one_of(f"{alpha:g}" for alpha in self.alphas)
-        return f"ridge (context {contexts}; alpha {alphas}), chosen by {self.select}, in closed form"
+        return self.weight.shape[-2]
 
     @override
-    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        super().build(task, output, empty=empty)
-        # not a number before it is fitted: a forecast of it cannot be taken for one
-        unknown = torch.full((self.context_length, task.prediction_length), math.nan, dtype=torch.float64)
-        self.register_buffer("weight", unknown.to("meta") if empty else unknown)
-        self._note(self.context_length, self.alphas[0])
+    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any) -> None:
+        for name, own in self.named_buffers():
+            if (given := state_dict.get(prefix + name)) is not None and given.dim() == own.dim():
+                setattr(self, name, own.new_empty(given.shape))
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     @override
-    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        """Solve for ``every`` k-th training window, with the ``chosen`` context and penalty of the ``candidates``."""
-        if not self.chooses:
-            return {"every": self._solve(data, self.context_length, self.alphas[0])}
-        member = "" if training is None else training.member
-
-        def say(line: str) -> None:
-            if training is not None:
-                training.say(f"{member}: {line}" if member else line)
-
-        facts: dict[str, Any] = {"member": member} if member else {}
-        chosen = None if training is None else training.choices.get(member)
-        if chosen is None:
-            errors = validation_errors if self.select == _SELECTORS[0] else leave_block_out_errors
-            candidates = errors(data, self._lengths, self.alphas, say)
-            best = least(candidates)
-            chosen = {"context_length": best["context_length"], "alpha": best["alpha"]}
-            facts |= {"chosen": chosen, "candidates": candidates}
-        return {"every": self._solve(data, chosen["context_length"], chosen["alpha"]), **facts}
-
-    def _solve(self, data: ForecastDataModule, L: int, alpha: float) -> int:
-        """Take the map of a context and penalty; return k where each k-th window was taken."""
-        every = data.thinning("train", L)
-        weight = ridge_solution.solve_ridge(data.eval_dataloader("train", L, every), alpha)
-        device = torch.device("cpu") if self.weight.is_meta else self.weight.device
-        # steps before the context that was chosen have no weight
-        whole = weight.new_zeros(self.context_length, weight.shape[1])
-        whole[self.context_length - L :] = weight
-        self.weight = whole.to(device)
-        self._note(L, alpha)
-        return every
-
-    def _note(self, L: int, alpha: float) -> None:
-        if self.chooses:
-            self.register_buffer("chosen_context", torch.tensor(L, device=self.weight.device))
-            chosen = torch.tensor(alpha, dtype=torch.float64, device=self.weight.device)
-            self.register_buffer("chosen_alpha", chosen)
-
-    @property
-    def _lengths(self) -> list[int]:
-        return self._own_lengths or [self.context_length]
-
-    @override
-    def forward(self, batch: Batch) -> Tensor:
-        window = last_context(batch, self.context_length)  # which has so many steps
-        L = self.fitted_length
-        return apply_ridge(self.weight[self.context_length - L :], last_context(window, L))
-
-    @override
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ClosedForm:
         # a precision that is right for the networks beside it in an ensemble is not for a solution of equations
         super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
         return self
 
 
-def _several(name: str, given: Any) -> list[Any]:
-    plain = _plain(given)
-    values = plain if isinstance(plain, list) else [plain]
-    if not values:
-        raise UserError(f"{name} must be a number or a list of numbers to choose from, not {given!r}")
-    repeated = next((value for place, value in enumerate(values) if value in values[:place]), None)
-    if repeated is not None:
-        raise UserError(f"{name} lists {repeated} twice")
-    return values
+class Ridge(ClosedForm):
+    """One linear map a channel, of the context less its last value and the season's waves at the origin; float64.
 
+    It is the mean of the maps of several context lengths, those whose squared error on validation windows is within a
+    tenth of the lowest. For each length these windows choose two penalties: on the map that all channels share, and on
+    a channel's distance from it. Series share the map of their channel.
 
-def _plain(given: Any) -> Any:
-    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
+    With fewer than 30 validation windows, blocks of training windows are left out in turn instead. Then all channels
+    share one map, as they do where their own maps would have more than 16 million numbers.
 
+    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
+    where one has weight 0 or is missing. In the package's tests of earlier windows, choosing the centre of a window or
+    longer waves as well raised the error.
 
-def least(candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the candidate (``context_length``, ``alpha``, ``mse_scaled``) of the least error, the first of several."""
-    return min(candidates, key=itemgetter("mse_scaled"))
-
-
-def validation_errors(
-    data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Fit each context and penalty to its training windows, and measure it on all validation windows."""
-    if "val" not in data.parts:
-        raise UserError(
-            "a ridge of several alphas or contexts is chosen by validation windows, and the data has none; give one of "
-            "each, or select: leave_block_out"
-        )
-    found: list[dict[str, Any]] = []
-    for context in contexts:
-        equations = normal_equations(data.eval_dataloader("train", context, data.thinning("train", context)))
-        # side by side, as one map of A T outputs
-        flat = ridge_maps(*equations, alphas).permute(1, 0, 2).flatten(1)
-        squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0.0
-        for batch in data.eval_dataloader("val", context):
-            forecast = apply_ridge(flat, batch).unflatten(1, (len(alphas), -1))  # type: ignore[no-untyped-call]
-            error, observed = (forecast - batch.known_target.double()[:, None]).square(), batch.target_observed
-            count += batch.known_target.numel() if observed is None else float(observed.sum())
-            squared += (error if observed is None else error.masked_fill(~observed[:, None], 0.0)).sum((0, 2, 3))
-        found += _candidates(context, alphas, squared / count, "validation MSE", say)
-    return found
-
-
-def leave_block_out_errors(
-    data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Measure each context and penalty on blocks of training windows that are left out in turn.
-
-    The windows, in the order of series and time, are cut into ten blocks. Each is forecast by the map of all others but
-    itself and its two neighbours, whose nearest windows share rows with its own. All contexts are compared on the
-    windows that the longest leaves, in one pass. Source: Racine, *Consistent cross-validatory model-selection for
-    dependent data: hv-block cross-validation* (Journal of Econometrics, 2000).
+    Args:
+        context_length: L; None tries several up to 1024, a quarter of the training rows at most.
+        penalty: on the squared coefficients of the map that channels share, on the scale of the data; None tries
+            several.
     """
-    longest = max(contexts)
-    every = data.thinning("train", longest)
-    windows = -(-len(data.windows("train", longest)) // every)
-    if windows < _NUM_BLOCKS:
-        raise UserError(f"leave_block_out needs {_NUM_BLOCKS} training windows or more, and there are {windows}")
-    say(f"ridge: {windows} training windows in {_NUM_BLOCKS} blocks, for {number_of(len(contexts), 'context')}")
-    blocks = {context: [_Block(context, data.prediction_length) for _ in range(_NUM_BLOCKS)] for context in contexts}
-    bounds = [-(-windows * number // _NUM_BLOCKS) for number in range(_NUM_BLOCKS + 1)]
-    first = 0
-    for batch in data.eval_dataloader("train", longest, every):
-        for place, (start, end) in enumerate(pairwise(bounds)):
-            part = batch.rows(max(0, start - first), max(0, end - first))
-            if len(part):
-                for context in contexts:
-                    blocks[context][place].add(last_context(part, context))
-        first += len(batch)
-    found: list[dict[str, Any]] = []
-    for context in contexts:
-        squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0
-        for place, block in enumerate(blocks[context]):
-            rest = [one for other, one in enumerate(blocks[context]) if abs(other - place) > 1 and one.count]
-            if block.count and rest:
-                gram, moment = (torch.stack([getattr(r, n) for r in rest]).sum(0) for n in ("gram", "moment"))
-                squared += block.squared_errors(ridge_maps(gram, moment, alphas))
-                count += block.count
-        if not count:
-            raise UserError("leave_block_out needs training windows with known targets in more than one block of them")
-        found += _candidates(context, alphas, squared / count, "MSE of blocks left out", say)
-    return found
+
+    weight: Tensor  # (C or 1, L, T), of windows less their last values
+    waves: Tensor  # (C or 1, F, T)
+    period: Tensor  # of the season, see `Waves`
+
+    def __init__(self, *, context_length: int | None = None, penalty: float | None = None) -> None:
+        super().__init__(context_length=context_length, penalty=penalty)
+        self._own_length = None if context_length is None else whole_number("context_length", context_length)
+        self._penalties = PENALTIES if penalty is None else (positive_number("penalty", penalty),)
+
+    @override
+    def with_context(self, context_length: int) -> Predictor:
+        return self if self._own_length else type(self)(**{**self.arguments, "context_length": context_length})
+
+    @property
+    @override
+    def num_parameters(self) -> int:
+        return self.weight.numel() + self.waves.numel()
+
+    @property
+    @override
+    def label(self) -> str:
+        return ridge_label([self.context_length])
+
+    @property
+    @override
+    def summary(self) -> str:
+        context = self._own_length or "chosen"
+        return f"ridge (context {context}), in closed form"
+
+    @property
+    def reads_time(self) -> bool:
+        """Whether its forecasts depend on time stamps."""
+        return self.waves.shape[1] > 0
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        super().build(task, output, empty=empty)
+        # not a number before it is fitted: a forecast of it cannot be taken for one
+        C, T, device = task.num_channels, task.prediction_length, torch.device("meta" if empty else "cpu")
+        sizes = {"weight": self._own_length or task.context_length, "waves": len(Waves(task.season_length))}
+        for name, size in sizes.items():
+            self.register_buffer(name, torch.full((C, size, T), math.nan, dtype=torch.float64, device=device))
+        self.register_buffer("period", torch.zeros((), dtype=torch.int64, device=device))
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
+        """Solve for all training windows, the ``chosen`` maps with their validation errors."""
+        member = "" if training is None else training.member
+        chosen = None if training is None else training.choices.get(member)
+        facts: dict[str, Any] = {"member": member} if member else {}
+        waves = Waves.of(data)
+        if chosen is None:
+            lengths = [self._own_length] if self._own_length else possible_contexts(data, CONTEXTS)
+            maps, train = choose(data, waves, lengths, self._penalties)
+            facts["chosen"] = {"maps": maps}
+            if training is not None:
+                label = ridge_label(one["context_length"] for one in maps)
+                line = f"{label}: mean of {number_of(len(maps), 'map')}, MSE {maps[0]['mse_scaled']:.4g} at best"
+                training.say(f"{member}: {line}" if member else line)
+        else:
+            maps = [*chosen["maps"]]
+            train = _Sums(data, "train", {one["context_length"] for one in maps}, waves)
+        device = torch.device("cpu") if self.weight.is_meta else self.weight.device
+        self.weight, self.waves = (one.to(device) for one in solve(train, maps))
+        self.period = torch.tensor(waves.period, device=device)
+        return facts
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        window = last_context(batch, self.context_length)
+        past = window.past.double()
+        level = past[:, -1:]
+        if window.past_observed is not None:
+            counted = window.past_observed.long().cumsum(1)  # what lies before all that is known says nothing
+            past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
+        forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
+        if not self.reads_time:
+            return forecast
+        if batch.time is None:
+            raise UserError("the ridge has waves of the calendar, and needs time stamps")
+        columns = wave_columns(batch.time[:, batch.past.shape[1]], self.period, self.waves.shape[1])
+        return forecast + torch.einsum("bf,cft->btc", columns, self.waves)
 
 
-class _Block:
-    """Normal equations of a block of windows, from which the squared error of any map follows."""
-
-    def __init__(self, context_length: int, prediction_length: int) -> None:
-        self.gram = torch.zeros(context_length, context_length, dtype=torch.float64)
-        self.moment = torch.zeros(context_length, prediction_length, dtype=torch.float64)
-        self.targets = torch.zeros((), dtype=torch.float64)
-        self.count = 0
-
-    def add(self, batch: Batch) -> None:
-        x, y = regression_rows(batch)
-        self.gram += x.T @ x
-        self.moment += x.T @ y
-        self.targets += y.square().sum()
-        self.count += y.numel()
-
-    def squared_errors(self, maps: Tensor) -> Tensor:
-        """Return `(A,)` of the maps `(A, L, T)`: `|Y|^2 - 2 <W, X' Y> + <W, X' X W>`."""
-        return self.targets + ((self.gram @ maps - 2 * self.moment) * maps).sum((1, 2))
+def possible_contexts(data: ForecastDataModule, lengths: Iterable[int]) -> list[int]:
+    """Return those for which there are training rows, and rows before each part; the longest possible if none is."""
+    T = data.prediction_length
+    ends = sorted(split.train_end for split in data.splits)
+    starts = [max(split.bounds(part)[0] for split in data.splits) for part in data.parts if part != "train"]
+    most = max(1, min([(ends[len(ends) // 2] - T) // _QUARTER, ends[-1] - T, *starts]))
+    return [length for length in lengths if length <= most] or [most]
 
 
-def _candidates(
-    context: int, alphas: Sequence[float], errors: Tensor, what: str, say: Callable[[str], None]
+class _Sums:
+    """Sums of products of a part by channel and context length; kept while they fit into memory."""
+
+    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int], waves: Waves) -> None:
+        self.lengths = sorted(lengths, reverse=True)
+        longer = [None, *self.lengths[:-1]]
+        self.windows = [Windows.of(data, part, *pair) for pair in zip(self.lengths, longer, strict=True)]
+        self.channels, self.waves, self.T = data.contents[1].num_channels, waves, data.prediction_length
+        sizes = [length + self.T + len(waves) for length in (self.lengths if part == "train" else self.lengths[:1])]
+        self._keeps = 2 * self.channels * sum(size**2 for size in sizes) <= _KEPT_NUMBERS
+        self._kept: dict[int, dict[int, Products]] = {}
+
+    def of(self, channel: int) -> dict[int, Products]:
+        """Products of a channel by context length, each of all windows of that length."""
+        if channel in self._kept:
+            return self._kept[channel]
+        found: dict[int, Products] = {}
+        longer = 0
+        for length, windows in zip(self.lengths, self.windows, strict=True):
+            parts = [found[longer].shortened(longer - length)] if longer else []
+            if not parts or len(windows):
+                parts.append(windows.products(channel, self.waves))
+            found[length], longer = reduce(add, parts), length
+        if self._keeps:
+            self._kept[channel] = found
+        return found
+
+    def __iter__(self) -> Iterator[dict[int, Products]]:
+        return map(self.of, range(self.channels))
+
+    def whole(self) -> dict[int, Products]:
+        """Products of all channels."""
+        return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
+
+
+Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # what is fitted, and what it is measured on
+
+
+def choose(
+    data: ForecastDataModule, waves: Waves, lengths: Sequence[int], penalties: Sequence[float]
+) -> tuple[list[dict[str, Any]], _Sums]:
+    """Return the maps whose mean is taken, best first, and the sums of the training windows."""
+    train, held = _Sums(data, "train", lengths, waves), None
+    if "val" in data.parts:
+        held = _Sums(data, "val", lengths, waves)
+        held = held if len(held.windows[0]) >= _FEW_WINDOWS else None
+    pairs: Pairs = _blocks(train) if held is None else [(train.whole(), held.whole())]
+    found = _near([_of_shared(pairs, length, penalties, train.T) for length in lengths])
+    fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
+    if held is not None and train.channels > 1 and fits:
+        found = _near(_of_channels(train, held, pairs[0][0], found))
+    return found, train
+
+
+def _near(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose errors are near the lowest, best first."""
+    lowest = min(one["mse_scaled"] for one in ways)
+    near = [one for one in ways if one["mse_scaled"] <= _NEAR * lowest]
+    return sorted(near, key=itemgetter("mse_scaled"))
+
+
+def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> int:
+    """Return the length of the shared map with the least squared error on validation windows."""
+    train, held = (_Sums(data, part, lengths, Waves.of(data)) for part in ("train", "val"))
+    pairs = [(train.whole(), held.whole())]
+    found = [_of_shared(pairs, length, penalties, train.T) for length in lengths]
+    return int(min(found, key=itemgetter("mse_scaled"))["context_length"])
+
+
+def _blocks(train: _Sums) -> Pairs:
+    """Each block of the windows that the longest context leaves, and all windows that share no rows with it.
+
+    Source: Racine, *hv-block cross-validation* (Journal of Econometrics, 2000).
+    """
+    longest = train.lengths[0]
+    blocks: list[dict[int, Products]] = []
+    for windows in train.windows[0].blocks(_BLOCKS):
+        whole = reduce(add, (windows.products(channel, train.waves) for channel in range(train.channels)))
+        blocks.append({length: whole.shortened(longest - length) for length in train.lengths})
+    pairs: Pairs = []
+    for place, held in enumerate(blocks):
+        rest = [one for other, one in enumerate(blocks) if abs(other - place) > 1]
+        pairs.append(({length: reduce(add, (one[length] for one in rest)) for length in held}, held))
+    return pairs
+
+
+def _of_shared(pairs: Pairs, length: int, penalties: Sequence[float], T: int) -> dict[str, Any]:
+    """The shared map of a context length with the best penalty, tried from the middle outwards while errors fall."""
+    sides = [[products[length].centred(length, T) for products in pair] for pair in pairs]
+    errors: dict[float, float] = {}
+    middle = len(penalties) // 2
+    for outwards in (penalties[middle:], penalties[:middle][::-1]):
+        for penalty in outwards:
+            errors[penalty] = sum(test.squared_error(fit.solve(penalty)) for fit, test in sides)
+            if errors[penalty] > min(errors.values()):
+                break
+    penalty, count = min(errors, key=errors.__getitem__), sum(test.count for _, test in sides)
+    error = errors[penalty] / max(1, count)
+    return {"context_length": length, "penalty": penalty, "pooling": None, "mse_scaled": error}
+
+
+def _of_channels(
+    train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    pairs = zip(alphas, errors.tolist(), strict=True)
-    found = [{"context_length": context, "alpha": alpha, "mse_scaled": mse} for alpha, mse in pairs]
-    best = least(found)
-    say(f"ridge (context {context}): {what} {best['mse_scaled']:.4g}, with alpha {best['alpha']:g}")
+    """The choices with the best pooling, or none."""
+    errors: dict[tuple[int, float], float] = dict.fromkeys(product(range(len(choices)), POOLINGS), 0.0)
+    shared, count = _shared(whole, choices, train.T), 0
+    for products, others in zip(train, held, strict=True):
+        count += others[held.lengths[0]].windows * train.T
+        for place, (choice, towards) in enumerate(zip(choices, shared, strict=True)):
+            equations, other = (
+                one[choice["context_length"]].centred(choice["context_length"], train.T) for one in (products, others)
+            )
+            for pooling in POOLINGS:
+                errors[place, pooling] += other.squared_error(equations.solve(pooling, towards))
+    found: list[dict[str, Any]] = []
+    for place, choice in enumerate(choices):
+        own = [{**choice, "pooling": one, "mse_scaled": errors[place, one] / max(1, count)} for one in POOLINGS]
+        found.append(min(choice, *own, key=itemgetter("mse_scaled")))
     return found
+
+
+def _shared(whole: Mapping[int, Products], choices: list[dict[str, Any]], T: int) -> list[Tensor]:
+    lengths = [choice["context_length"] for choice in choices]
+    return [whole[L].centred(L, T).solve(one["penalty"]) for L, one in zip(lengths, choices, strict=True)]
+
+
+def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
+    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and that of the waves."""
+    whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
+    shared = _shared(whole, choices, train.T)
+    alone = all(choice["pooling"] is None for choice in choices)
+    weight = torch.zeros(1 if alone else train.channels, longest, train.T, dtype=torch.float64)
+    waves = torch.zeros(len(weight), len(train.waves), train.T, dtype=torch.float64)
+    for channel, products in enumerate([whole] if alone else train):
+        for choice, towards in zip(choices, shared, strict=True):
+            own, length = towards, choice["context_length"]
+            if choice["pooling"] is not None:
+                own = products[length].centred(length, train.T).solve(choice["pooling"], towards)
+            weight[channel, longest - length :] += own[:length] / len(choices)
+            waves[channel] += own[length:] / len(choices)
+    return weight, waves

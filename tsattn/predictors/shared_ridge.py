@@ -1,0 +1,104 @@
+"""Ridge regression with one map for all channels: the plainest linear model, and the baseline of earlier records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, solve_normal_equations
+from tsattn.batch import Batch
+from tsattn.errors import UserError, positive_number, whole_number
+from tsattn.predictors.base import last_context
+from tsattn.predictors.ridge import ClosedForm, ridge_label
+from tsattn.task import Output, Task
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+
+class SharedRidge(ClosedForm):
+    """One linear map from context to horizon for all channels, each window centred by its mean; float64.
+
+    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
+    where one has weight 0. `ridge` usually has a lower error.
+
+    Args:
+        alpha: penalty on the squared coefficients, on the scale of the data; or several.
+        context_length: L, by default the task's; or several. The pair with the least squared error on the validation
+            windows is taken.
+    """
+
+    weight: Tensor  # (L, T)
+
+    def __init__(
+        self, *, alpha: float | Sequence[float] = ALPHA, context_length: int | Sequence[int] | None = None
+    ) -> None:
+        several = {"alpha": _plain(alpha), "context_length": _plain(context_length)}
+        super().__init__(**several)
+        alphas, lengths = (one if isinstance(one, list) else [one] for one in several.values())
+        self._alphas = [positive_number("alpha", one) for one in alphas]
+        self._own = [whole_number("context_length", one) for one in lengths if one is not None]
+
+    @property
+    @override
+    def label(self) -> str:
+        return ridge_label([self.context_length], "shared ridge")
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        super().build(task, output, empty=empty)
+        # not a number before it is fitted: a forecast of it cannot be taken for one
+        sizes = max(self._own, default=task.context_length), task.prediction_length
+        unknown = torch.full(sizes, math.nan, dtype=torch.float64, device="meta" if empty else "cpu")
+        self.register_buffer("weight", unknown)
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
+        """Solve for the training windows, with the ``chosen`` context and penalty if there are several."""
+        member = "" if training is None else training.member
+        chosen = None if training is None else training.choices.get(member)
+        facts: dict[str, Any] = {"member": member} if member else {}
+        pairs = [*product(self._own or [data.context_length], self._alphas)]
+        if chosen is None:
+            L, alpha = pairs[0] if len(pairs) == 1 else min(self._errors(data, pairs), key=itemgetter(1))[0]
+            facts |= {"chosen": {"context_length": L, "alpha": alpha}} if len(pairs) > 1 else {}
+        else:
+            L, alpha = chosen["context_length"], chosen["alpha"]
+        weight = solve_normal_equations(*normal_equations(data.eval_dataloader("train", L)), alpha)
+        self.weight = weight.to(torch.device("cpu") if self.weight.is_meta else self.weight.device)
+        return facts
+
+    def _errors(
+        self, data: ForecastDataModule, pairs: Sequence[tuple[int, float]]
+    ) -> Iterator[tuple[tuple[int, float], float]]:
+        """Fit each context and penalty, and measure its squared error on all validation windows."""
+        if "val" not in data.parts:
+            one_each = "give one alpha and one context_length"
+            raise UserError(f"a ridge of several is chosen by validation windows, and the data has none; {one_each}")
+        for L in dict.fromkeys(length for length, _ in pairs):
+            equations = normal_equations(data.eval_dataloader("train", L))
+            # side by side, as one map of A T outputs
+            flat = torch.cat([solve_normal_equations(*equations, alpha) for alpha in self._alphas], 1)
+            squared, count = torch.zeros(len(self._alphas), dtype=torch.float64), 0.0
+            for batch in data.eval_dataloader("val", L):
+                forecast = apply_ridge(flat, batch).unflatten(1, (len(self._alphas), -1))  # type: ignore[no-untyped-call]
+                error, observed = (forecast - batch.known_target.double()[:, None]).square(), batch.target_observed
+                count += batch.known_target.numel() if observed is None else float(observed.sum())
+                squared += (error if observed is None else error.masked_fill(~observed[:, None], 0.0)).sum((0, 2, 3))
+            yield from zip(product([L], self._alphas), (squared / count).tolist(), strict=True)
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        return apply_ridge(self.weight, last_context(batch, self.context_length))
+
+
+def _plain(given: Any) -> Any:
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
