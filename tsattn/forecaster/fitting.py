@@ -77,7 +77,7 @@ def run_on(
             raise UserError(f"the frame {differs}: {keeps}")
         experiment = experiment.with_values({"data.context_length": start.task.context_length})
     elif options.chooses_context:
-        experiment = _with_chosen_context(experiment, panel)
+        experiment = _with_chosen_context(experiment, panel, padded=options.predictor.reads_short)
     data = _data(experiment, panel)
     hooks = _hooks(options, experiment, start, folder, copies=copies)
     return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
@@ -113,9 +113,14 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
     return data
 
 
-def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
-    """Return the experiment with the context whose ridge has the lowest error on validation windows."""
-    shortest = experiment.with_values({"data.context_length": CONTEXTS[0]})
+def _with_chosen_context(experiment: Experiment, panel: Panel, *, padded: bool) -> Experiment:
+    """Return the experiment with the context whose ridge has the lowest error on validation windows.
+
+    Where contexts are padded, a short series has half of the rows that two horizons leave.
+    """
+    T, rows = experiment.data["init_args"]["prediction_length"], int(panel.lengths.max())
+    few = max(1, (rows - (experiment.data["init_args"].get("test_rows") or 0) - 2 * T) // 2)
+    shortest = experiment.with_values({"data.context_length": min(CONTEXTS[0], few) if padded else CONTEXTS[0]})
     data = _data(shortest, panel)
     data.setup("fit")
     ends = [split.train_end for split in data.splits]
