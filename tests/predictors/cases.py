@@ -58,7 +58,9 @@ IN_FLOAT32 = (*PEERS, "chronos", "tiny", "auto")  # whatever the dtype of the wi
 WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 
 # whose forecasts move and grow with the window; `tiny` and local models know where 0 is
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "theta", "ets", "tiny", "auto"))
+EQUIVARIANT = tuple(
+    case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "theta", "ets", "tiny", "auto")
+)
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)
