@@ -178,6 +178,12 @@ def test_a_refit_and_rolling_origins_keep_to_the_rule() -> None:
     assert np.isfinite(scores.to_numpy(float)).any()
 
 
+def test_levels_that_tiny_does_not_forecast_are_those_of_the_network() -> None:
+    forecaster = made(quantiles=[0.001, 0.5, 0.999]).fit(monthly())
+    assert {"patchtst"} <= auto_of(forecaster).shares.keys() <= {"patchtst", "ridge", "seasonal_naive"}
+    assert (forecaster.predict()["0.999"] > forecaster.predict()["0.001"]).all()
+
+
 def test_points_alone() -> None:
     forecast = made(quantiles=None, loss="mae").fit(monthly()).predict()
     assert [*forecast.columns][-1] == "predictions"
@@ -199,7 +205,8 @@ def test_what_only_a_network_takes_asks_for_it(tmp_path: Path) -> None:
 
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "_NETWORK_WINDOWS", 10)
-    monthly().pivot(index="ds", columns="unique_id", values="y").reset_index().to_csv(tmp_path / "a.csv", index=False)
+    frame = monthly().pivot_table("y", "ds", "unique_id").reset_index()
+    frame.to_csv(tmp_path / "a.csv", index=False)
     sizes = {"path": str(tmp_path / "a.csv"), "context_length": 12, "prediction_length": T}
     content = {
         "data": {"class_path": "CSVDataModule", "init_args": {**sizes, "val_rows": 8, "test_rows": 8}},

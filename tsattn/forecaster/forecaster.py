@@ -63,9 +63,8 @@ class Forecaster:
     Models without training (``tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
-        backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default,
-            ``auto``, mixes `tiny`, a ridge and a small PatchTST; with `attention`, `distribution` or checkpoints it is
-            this PatchTST alone.
+        backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. ``auto``
+            mixes `tiny`, a ridge and a small PatchTST; `attention`, `distribution` and checkpoints mean the last alone.
         attention: kind of attention, a description, or a list with one of these for each layer.
         context_length: past steps that the model sees, L. ``auto`` takes the length between 24 and 512 from which a
             ridge has the lowest validation error, and the longest for a pretrained model.

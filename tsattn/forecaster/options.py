@@ -147,11 +147,10 @@ class ForecasterOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:
         """Check the arguments of `Forecaster` by name; a `UserError` for one that is wrong, or given twice."""
-        described, attention = given["backbone"], given["attention"]
         training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
-        keeps = bool(training.checkpoints or training.save_top_k != 1)
-        if attention is not None or given["distribution"] is not None or keeps:
-            described = network_for(described)
+        attention, keeps = given["attention"], bool(training.checkpoints or training.save_top_k != 1)
+        is_plain = attention is None and given["distribution"] is None and not keeps
+        described = given["backbone"] if is_plain else network_for(given["backbone"])
         if attention is not None and isinstance(described, str | Mapping):
             described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
         predictor, data = build_predictor(described), _group("data", given)

@@ -1,6 +1,6 @@
 """The default predictor: a mean of simple, pretrained and trained members, whose shares are found in the fit.
 
-Shape letters: B windows, T horizon, C channels, Q quantiles.
+Shape letters: B windows, T horizon, C channels, Q quantiles, M members.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.batch import Batch
+from tsattn.data.splits import Split
 from tsattn.data.windows import spread
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, number_of, quiet
@@ -30,7 +31,6 @@ from tsattn.task import MEDIAN, Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.data.splits import Split
     from tsattn.training import Training
 
 PRIORS = (1.0, 0.25, 0.1, 1.0)
@@ -59,8 +59,6 @@ class Auto(Ensemble):
         context_length: past steps that `tiny` reads; its longest by default.
     """
 
-    emits_quantiles = reads_short = True
-
     def __init__(self, *, context_length: int | None = None) -> None:
         tiny = {"kind": "tiny", "context_length": context_length}
         super().__init__(members=[tiny, "ridge", "seasonal_naive", DEFAULT_BACKBONE])
@@ -75,10 +73,13 @@ class Auto(Ensemble):
     def check_output(self, output: Output) -> None:
         if output.distribution is not None:
             Predictor.check_output(self, output)
-        build_predictor("tiny").check_output(output)
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        try:
+            build_predictor("tiny").check_output(output)
+        except UserError:  # levels that it does not forecast
+            self._take([0.0, 1.0, 1.0, 1.0])
         with quiet():  # the network reads the covariates that others leave unread
             super().build(task, output, empty=empty)
         self.reads_short = True
@@ -112,8 +113,8 @@ class Auto(Ensemble):
         else:
             task = data.contents[1]
             has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
-            is_needed = bool(task.past_covariates or task.future_covariates or task.static)
-            self._take([1.0, 1.0, 1.0, float(is_needed or has_rows)])
+            is_needed = bool(task.past_covariates or task.future_covariates or task.static or not len(self.members[0]))
+            self._take([float(len(self.members[0])), 1.0, 1.0, float(is_needed or has_rows)])
         for copy, own_data, own in (part for parts in self._parts(data, training) for part in parts):
             if copy.needs_fit:
                 copy.check_fit(own_data, own)
@@ -122,27 +123,23 @@ class Auto(Ensemble):
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
         facts = super().fit(data, training)
-        if training.choices.get(training.member) is None:
-            facts |= self._choose(data, training)
-        return facts
+        return facts if training.member in training.choices else {**facts, **self._choose(data, training)}
 
     @override
     def forward(self, batch: Batch) -> Tensor:
         return self._mixed(self._forecasts(batch))
 
     def _forecasts(self, batch: Batch) -> Tensor:
-        """Return the forecasts of all members, `(M, B, T, C)` or `(M, B, T, C, Q)`."""
+        """Return the forecasts of all members that have a share, `(M, B, T, C)` or `(M, B, T, C, Q)`."""
         batch, levels = last_context(batch, self.context_length), len(self.output.quantiles)
-        parts = [(copy(batch).to(batch.past.dtype), copy.emits_quantiles or not levels) for copy in self._all]
-        return torch.stack(
-            [part if is_whole else part[..., None].expand(*part.shape, levels) for part, is_whole in parts]
-        )
+        made = [(copy(batch).to(batch.past.dtype), copy.emits_quantiles or not levels) for copy in self._all]
+        return torch.stack([one if whole else one[..., None].expand(*one.shape, levels) for one, whole in made])
 
     def _mixed(self, parts: Tensor) -> Tensor:
         weights, middle = [weight for weight in self.weights if weight], self.output.median
 
         def total(of: Tensor, shares: Sequence[float]) -> Tensor:
-            return reduce(add, (share * part for share, part in zip(shares, of, strict=True) if share))
+            return reduce(add, (share * part for share, part in zip(shares, of, strict=True)))
 
         if middle is None:
             return total(parts, weights)
@@ -157,9 +154,6 @@ class Auto(Ensemble):
         from tsattn.training.losses import choose_loss
 
         levels, options, rolls = self.output.quantiles, training.options, "val" not in data.parts
-        if rolls:
-            T = data.prediction_length
-            data = data.with_splits(lambda split: _rolled(split, T), ("train", "val"))
         held = self._held_out(data, training)
         errors = [held.scores([some[number] for some in held.parts])["mae_scaled"] for number in range(len(self._all))]
         if rolls:  # a member has no error to compare among the rows that it was fitted to
@@ -168,29 +162,33 @@ class Auto(Ensemble):
         shares = shares_of(errors, [PRIORS[place] for place in places])
         most = max(share for share, one in zip(shares, self._all, strict=True) if one.emits_quantiles)
         kept = [number for number, share in enumerate(shares) if share >= min(_LEAST, most)]
-        whole = math.fsum(shares[number] for number in kept)
-        weights = {places[number]: shares[number] / whole for number in kept}
+        sums = math.fsum(shares[number] for number in kept)
+        weights = {places[number]: shares[number] / sums for number in kept}
         self._take([weights.get(place, 0.0) for place in range(len(self.members))])
         parts = [some[kept] for some in held.parts]
-        if levels and len(held):
+        if levels:
             self.width = held.width([self._mixed(some) for some in parts])
-        said = ", ".join(f"{100 * share:.0f} % {kind}" for kind, share in self.shares.items())
-        by = (
-            f"by {number_of(len(held), 'rolling origin' if rolls else 'validation window')}"
-            if len(held)
-            else "by no window"
+        by = number_of(len(held), "rolling origin" if rolls else "validation window")
+        training.say(
+            f"{self.name}: {', '.join(f'{100 * share:.0f} % {kind}' for kind, share in self.shares.items())}, by {by}"
         )
-        training.say(f"{self.name}: {said}, {by}")
-        facts: dict[str, Any] = {"chosen": {"weights": self.weights, "width": self.width}}
-        if not rolls:
-            metric = selection_metric(choose_loss(options.get("loss"), levels), levels, options.get("selection"))
-            error = held.scores([self._mixed(some) for some in parts])[metric]
-            facts |= {"validation_error": error, "selected_by": metric, "validation_windows": len(held)}
-        return facts
+        chosen = {"chosen": {"weights": self.weights, "width": self.width}}
+        if rolls:
+            return chosen
+        metric = selection_metric(choose_loss(options.get("loss"), levels), levels, options.get("selection"))
+        error = held.scores([self._mixed(some) for some in parts])[metric]
+        return {**chosen, "validation_error": error, "selected_by": metric, "validation_windows": len(held)}
 
     def _held_out(self, data: ForecastDataModule, training: Training) -> _HeldOut:
+        """Forecast validation windows by each member; without such, windows of the last third of the training rows."""
         from tsattn.training import Execution
 
+        if "val" not in data.parts:
+            T = data.prediction_length
+            data = data.with_splits(
+                lambda one: Split(max(0, one.train_end - max(T, one.train_end // 3)), one.train_end, one.test_end),
+                ("train", "val"),
+            )
         held = _HeldOut(data.series.units, self.task.num_channels, self.output.quantiles)
         with contextlib.suppress(UserError):  # there may be too few rows for a window
             windows = data.windows("val", **self.cut)
@@ -210,7 +208,7 @@ class _HeldOut:
     channels: int
     levels: Sequence[float]
     batches: list[Batch] = field(default_factory=list)
-    parts: list[Tensor] = field(default_factory=list)  # (M, B, T, C) or (M, B, T, C, Q), of each batch
+    parts: list[Tensor] = field(default_factory=list)  # of each batch, (M, B, T, C) or (M, B, T, C, Q)
 
     def __len__(self) -> int:
         return sum(map(len, self.batches))
@@ -230,27 +228,18 @@ class _HeldOut:
         middle, reached = self.levels.index(MEDIAN), list[Tensor]()
         for batch, forecast in zip(self.batches, forecasts, strict=True):
             error = batch.known_target - forecast[..., middle]
-            side = torch.where(
-                error > 0, forecast[..., -1] - forecast[..., middle], forecast[..., middle] - forecast[..., 0]
-            )
-            times = error.abs() / side.clamp(min=1e-9)
+            side = torch.where(error > 0, forecast[..., -1], forecast[..., 0]) - forecast[..., middle]
+            times = error.abs() / side.abs().clamp(min=1e-9)
             reached.append(times.flatten() if batch.target_observed is None else times[batch.target_observed])
+        found = torch.cat(reached or [torch.ones(1)]).double().numpy()
         share = self.levels[-1] - self.levels[0]
-        found = torch.cat(reached).double().numpy()
         return float(np.clip(np.quantile(found, share), 1.0, _WIDEST)) if len(found) else 1.0
 
 
 def shares_of(errors: Sequence[float], priors: Sequence[float]) -> list[float]:
     """Return shares that sum to one and fall with errors, by `POWER`; one that is not known counts as the lowest."""
-    known = [error for error in errors if error > 0]
-    least = min(known, default=1.0)
+    least = min((error for error in errors if error > 0), default=1.0)
     found = [
         prior * (least / error if error > least else 1.0) ** POWER for prior, error in zip(priors, errors, strict=True)
     ]
     return [one / math.fsum(found) for one in found]
-
-
-def _rolled(split: Split, horizon: int) -> Split:
-    """Validate on the last third of the training rows, a horizon at least."""
-    start = split.train_end - max(horizon, round(split.train_end / 3))
-    return replace(split, train_end=max(0, start), val_end=split.train_end)
