@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 PRIORS = (1.0, 0.25, 0.1, 1.0)
 """Shares of tiny, ridge, seasonal naive and the network where their errors are equal, not yet divided by their sum."""
-POWER = 8
+POWER = 4
 """Of the ratio of errors, by which a share falls."""
 _LEAST = 0.02  # share that is worth the time of its forecasts
-_NETWORK_WINDOWS = 1000  # for training, from which on there is a network
+_NETWORK_WINDOWS = 700  # for training, from which on there is a network
 _MOST_WINDOWS, _FEWEST_WINDOWS = 256, 8  # that choose: of one channel, of any number of channels
 _WIDEST = 3.0  # times the width of intervals that members forecast
 
@@ -46,9 +46,9 @@ _WIDEST = 3.0  # times the width of intervals that members forecast
 class Auto(Ensemble):
     """The mean of `tiny`, a ridge, seasonal naive and a small network, each by a share that its errors decide.
 
-    `fit` measures the median of each member on validation windows. The share of a member falls with the eighth power of
+    `fit` measures the median of each member on validation windows. The share of a member falls with the fourth power of
     its mean absolute error; at equal errors a ridge has a quarter of the share of `tiny` or the network, and seasonal
-    naive a tenth. Below 1000 training windows there is no network, unless there are covariates, which the network alone
+    naive a tenth. Below 700 training windows there is no network, unless there are covariates, which the network alone
     uses. Without validation rows the last third of the training rows is forecast by the members that need no fit; the
     others count as the best of these.
 
