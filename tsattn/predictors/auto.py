@@ -46,14 +46,14 @@ _WIDEST = 3.0  # times the width of intervals that members forecast
 class Auto(Ensemble):
     """The mean of `tiny`, a ridge, seasonal naive and a small network, each by a share that its errors decide.
 
-    `fit` measures the median of each member on validation windows. The share of a member falls with the fourth power of
-    its mean absolute error; at equal errors a ridge has a quarter of the share of `tiny` or the network, and seasonal
-    naive a tenth. Below 700 training windows there is no network, unless there are covariates, which the network alone
-    uses. Without validation rows the last third of the training rows is forecast by the members that need no fit; the
-    others count as the best of these.
+    `fit` measures the median of each member on validation windows. Shares fall with the fourth power of the mean
+    absolute error. At equal errors, a ridge has a quarter of the share of `tiny` or the network, naive a tenth.
+    Below 700 training windows there is no network, unless there are covariates, which the network alone uses. Without
+    validation rows, members that need no fit forecast the last third of the training rows, and the others count as the
+    best of them.
 
-    Quantiles lie around the mean of all medians as those of members do around theirs. They are moved outwards where
-    fewer of the measured targets than they say are between the outermost.
+    The mean interval of the members lies around the mean of all medians. It is widened where it held fewer of the
+    validation targets than it says.
 
     Args:
         context_length: past steps that `tiny` reads; its longest by default.
@@ -180,7 +180,7 @@ class Auto(Ensemble):
         return {**chosen, "validation_error": error, "selected_by": metric, "validation_windows": len(held)}
 
     def _held_out(self, data: ForecastDataModule, training: Training) -> _HeldOut:
-        """Forecast validation windows by each member; without such, windows of the last third of the training rows."""
+        """Forecast validation windows by each member, or else windows in the last third of the training rows."""
         from tsattn.training import Execution
 
         if "val" not in data.parts:
