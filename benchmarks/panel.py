@@ -69,7 +69,7 @@ def windows(name: str, task: dict[str, Any], *, earlier: bool = False) -> Iterat
     """Return the windows of a task: the last one of each series, or the last five, one horizon apart or three.
 
     Rows that are not in the table are missing values of the context. Each window is a group, as a predictor that is
-    fitted must not see later ones. Earlier ones end before the last five; of series too short for that, before the last.
+    fitted must not see later ones. Earlier ones end before the last five or, of short series, before the last.
     """
     rows, horizon, frequency = pd.read_parquet(TABLES / f"{name}.parquet"), task["horizon"], task["frequency"]
     series = [one.set_index("ds")["y"] for _, one in rows.groupby("unique_id", sort=True)]
