@@ -9,8 +9,6 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,8 +111,8 @@ class Auto(Ensemble):
         else:
             task = data.contents[1]
             has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
-            is_needed = bool(task.past_covariates or task.future_covariates or task.static or not len(self.members[0]))
-            self._take([float(len(self.members[0])), 1.0, 1.0, float(is_needed or has_rows)])
+            tiny, reads = len(self._copies[0]), task.past_covariates or task.future_covariates or task.static
+            self._take([float(tiny), 1.0, 1.0, float(has_rows or bool(reads) or not tiny)])
         for copy, own_data, own in (part for parts in self._parts(data, training) for part in parts):
             if copy.needs_fit:
                 copy.check_fit(own_data, own)
@@ -139,7 +137,7 @@ class Auto(Ensemble):
         weights, middle = [weight for weight in self.weights if weight], self.output.median
 
         def total(of: Tensor, shares: Sequence[float]) -> Tensor:
-            return reduce(add, (share * part for share, part in zip(shares, of, strict=True)))
+            return torch.stack([share * part for share, part in zip(shares, of, strict=True)]).sum(0)
 
         if middle is None:
             return total(parts, weights)
@@ -219,8 +217,8 @@ class _HeldOut:
 
         totals = ErrorTotals(self.channels, self.levels)
         for batch, forecast in zip(self.batches, forecasts, strict=True):
-            pair = [self.units.standardised(part, batch.series_id) for part in (forecast, batch.known_target)]
-            totals.update(*pair, batch.target_observed, self.units.of(batch.series_id))
+            made, known = (self.units.standardised(part, batch.series_id) for part in (forecast, batch.known_target))
+            totals.update(made, known, batch.target_observed, self.units.of(batch.series_id))
         return totals.scores()
 
     def width(self, forecasts: Sequence[Tensor]) -> float:
