@@ -209,7 +209,11 @@ def main(words: list[str] | None = None) -> int:
     rows = run(models, names, options.output, again=options.again, earlier=earlier)
     file = options.output / "panel.json"
     record = json.loads(file.read_text()) if file.exists() else {}
-    write_record(file, {**record, **{label: about() for label in models}}, page(rows, [name for name in tasks() if name in {*rows["task"]}]))
+    write_record(
+        file,
+        {**record, **{label: about() for label in models}},
+        page(rows, [name for name in tasks() if name in {*rows["task"]}]),
+    )
     return 0
 
 
