@@ -14,7 +14,7 @@ CEILINGS = {
     ("data",): 5800,
     ("evaluation",): 950,
     ("training",): 1700,
-    ("predictors",): 2750,
+    ("predictors",): 3010,
     ("chronos",): 2550,
     ("pretrained",): 820,
     ("experiments",): 1600,

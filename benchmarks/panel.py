@@ -11,7 +11,8 @@ naive. AutoETS and DynamicOptimizedTheta of statsforecast read 1200 rows, fracas
 
 Writes `panel.csv` after each task, so that the same command resumes after a kill; `--again` measures again. Then
 `panel.json` (commands, machine, versions) and `panel.md`. Needs `make peers`, whose environment has the data and the
-peers. Look rarely: choices are made by `pretraining/evaluate.py`.
+peers. Look rarely: choices are made by `pretraining/evaluate.py`, or here with `--origins earlier`, which ends every
+series before the windows above, of at most 20 series a task, and writes to `build`.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ NAIVE, MEAN, FRACAST = "seasonal_naive", "ETS + Theta", "fracast"
 MEMBERS = ("AutoETS", "DynamicOptimizedTheta")  # of the mean
 PEERS = (*MEMBERS, MEAN, FRACAST)
 FEW_SERIES, FEW_WINDOWS, LONG_SERIES = 6, 5, 2000
+EARLIER_SERIES, EARLIER_WINDOWS = 20, 2  # of a task, and of one of few series
 _SAME = ["task", "model"]
 
 
@@ -63,16 +65,21 @@ def tasks() -> dict[str, dict[str, Any]]:
     return found
 
 
-def windows(name: str, task: dict[str, Any]) -> Iterator[Group]:
+def windows(name: str, task: dict[str, Any], *, earlier: bool = False) -> Iterator[Group]:
     """Return the windows of a task: the last one of each series, or the last five, one horizon apart or three.
 
     Rows that are not in the table are missing values of the context. Each window is a group, as a predictor that is
-    fitted must not see later ones.
+    fitted must not see later ones. Earlier ones end before the last five or, of short series, before the last.
     """
     rows, horizon, frequency = pd.read_parquet(TABLES / f"{name}.parquet"), task["horizon"], task["frequency"]
     series = [one.set_index("ds")["y"] for _, one in rows.groupby("unique_id", sort=True)]
     step = 3 * horizon if len(rows) / len(series) > LONG_SERIES else horizon
-    for number in range(FEW_WINDOWS if len(series) <= FEW_SERIES else 1):
+    count, first = FEW_WINDOWS if len(series) <= FEW_SERIES else 1, 0
+    if earlier:
+        first = FEW_WINDOWS if min(map(len, series)) - FEW_WINDOWS * step >= 4 * horizon else count
+        count = EARLIER_WINDOWS if len(series) <= FEW_SERIES else 1
+        series = series[:: -(-len(series) // EARLIER_SERIES)]
+    for number in range(first, first + count):
         contexts, targets = [], []
         for one in series:
             end = len(one) - number * step
@@ -84,9 +91,9 @@ def windows(name: str, task: dict[str, Any]) -> Iterator[Group]:
         yield Group(name, task["season"], horizon, contexts, np.stack(targets))
 
 
-def measured(name: str, task: dict[str, Any], model: Any) -> dict[str, Any]:
+def measured(name: str, task: dict[str, Any], model: Any, *, earlier: bool) -> dict[str, Any]:
     """Score a predictor, or a peer by its name, on a task; with the CPU seconds that its forecasts took."""
-    groups, seconds, made = [*windows(name, task)], 0.0, []
+    groups, seconds, made = [*windows(name, task, earlier=earlier)], 0.0, []
     is_peer = model in PEERS
     forecast = None if is_peer else with_forecaster(model)
     for number, group in enumerate(groups):
@@ -127,7 +134,9 @@ def _of_peer(model: str, group: Group, name: str) -> tuple[Array, float]:
         return arrays["forecast"], float(arrays["seconds"])
 
 
-def run(models: dict[str, Any], names: Sequence[str], output: Path, *, again: bool) -> pd.DataFrame:
+def run(
+    models: dict[str, Any], names: Sequence[str], output: Path, *, again: bool, earlier: bool = False
+) -> pd.DataFrame:
     """Measure each model on each task unless it is in `panel.csv`; return all rows of that."""
     file = output / "panel.csv"
     known = {name: task for name, task in tasks().items() if name in names}
@@ -136,7 +145,7 @@ def run(models: dict[str, Any], names: Sequence[str], output: Path, *, again: bo
             rows = _rows_of(file)
             if ((rows["task"] == name) & (rows["model"] == label)).any() and not again:
                 continue
-            found = measured(name, task, model)
+            found = measured(name, task, model, earlier=earlier)
             del found["group"]
             new, rows = pd.DataFrame([{"task": name, "model": label, **found}]), _rows_of(file)  # of other runs, too
             rows = new if rows.empty else pd.concat([rows, new]).drop_duplicates(_SAME, keep="last")
@@ -184,17 +193,27 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--predictor", nargs="*", default=[], help="names or descriptions ({kind: ...})")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=[])
     parser.add_argument("--tasks", nargs="*", default=[], help="all by default")
+    parser.add_argument("--origins", choices=("last", "earlier"), default="last")
     parser.add_argument("--again", action="store_true", help="measure again what is in panel.csv")
     options = parse(parser, words)
+    earlier = options.origins == "earlier"
+    if earlier and options.peers:
+        parser.error("peers are forecast at the last origins alone")
+    if earlier and options.output == FOLDER:
+        options.output = TABLES / "earlier"
     logging.getLogger("tsattn").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", message="horizon")
     options.output.mkdir(parents=True, exist_ok=True)
     names = options.tasks or [*tasks()]
     models = {**{text: yaml.safe_load(text) for text in options.predictor}, **{peer: peer for peer in options.peers}}
-    rows = run(models, names, options.output, again=options.again)
+    rows = run(models, names, options.output, again=options.again, earlier=earlier)
     file = options.output / "panel.json"
     record = json.loads(file.read_text()) if file.exists() else {}
-    write_record(file, {**record, **{label: about() for label in models}}, page(rows, [*tasks()]))
+    write_record(
+        file,
+        {**record, **{label: about() for label in models}},
+        page(rows, [name for name in tasks() if name in {*rows["task"]}]),
+    )
     return 0
 
 

@@ -21,7 +21,7 @@ from tsattn.errors import UserError, did_you_mean, one_of, shown
 Description: TypeAlias = str | Mapping[str, Any]
 
 DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
-"""Default predictor: a ridge, and a small network that learns what it misses."""
+"""Default network: a ridge, and a small network that learns what it misses."""
 
 
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ SMALL = {"d_model": 16, "num_heads": 2}
 NETWORK = {"kind": "patchtst", "patch_len": 5, **SMALL}
 
 CASES: dict[str, dict[str, Any]] = {
+    "auto": {"kind": "auto", "context_length": 30},
     "ridge": {"kind": "ridge"},
     "ridge-own-context": {"kind": "ridge", "penalty": 1.0, "context_length": 11},
     "seasonal_naive": {"kind": "seasonal_naive"},
@@ -53,7 +54,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
 
-IN_FLOAT32 = (*PEERS, "chronos", "tiny")  # whatever the dtype of the windows
+IN_FLOAT32 = (*PEERS, "chronos", "tiny", "auto")  # whatever the dtype of the windows
 
 WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 
@@ -61,7 +62,7 @@ WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 BY_TIME = ("ridge", "ridge-own-context", "ridge-longer", "ensemble")
 
 # whose forecasts move and grow with the window; `tiny` and local models know where 0 is
-WITH_ZERO = ("theta", "ets", "tiny")
+WITH_ZERO = ("theta", "ets", "tiny", "auto")
 EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, *BY_TIME, *WITH_ZERO, "dlinear", "nlinear"))
 
 # which attend to channels, and need two of them
@@ -77,9 +78,11 @@ def build(case: str, task: Task, output: Output = Output(), *, seed: int = 0) ->
         return predictor.eval()
     generator = torch.Generator().manual_seed(seed)
     state = predictor.state_dict()
-    # a whole number is what was chosen: a length
+    # a whole number is what was chosen: a length; an extra state are shares
     drawn = {
-        name: 0.3 * torch.randn(part.shape, generator=generator).double() if part.is_floating_point() else part
+        name: 0.3 * torch.randn(part.shape, generator=generator).double()
+        if part.is_floating_point() and name != "_extra_state"
+        else part
         for name, part in state.items()
     }
     predictor = predictor.double().eval()

@@ -14,6 +14,7 @@ from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
 from tsattn.data.windows import spread
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 from tsattn.layers.optim import choose_warmup
@@ -70,7 +71,7 @@ def test_validation_comes_twenty_times_at_most_and_costs_a_third_of_the_windows(
     assert scored >= min(available, 32)
 
 
-def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
+def test_the_default_network_and_one_length_on_the_command_line_and_in_python(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[int, int]] = []
@@ -81,11 +82,12 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
 
     monkeypatch.setattr(one_epoch, "choose_length", short)
     run = tmp_path / "run"
-    assert main(words(csv, run)) == 0
+    assert main([*words(csv, run), f"--model.backbone={json.dumps(DEFAULT_BACKBONE)}"]) == 0
     said = capsys.readouterr().out
     assert "training: up to 20 steps, validation every 10 steps on 3 windows, ending after 7 more than 10 %" in said
     config = yaml.safe_load((run / "config.yaml").read_text())
-    forecaster = Forecaster(context_length=24, prediction_length=12, accelerator="cpu").fit(monthly())
+    sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu"}
+    forecaster = Forecaster(DEFAULT_BACKBONE, **sizes).fit(monthly())
     assert config["model"]["backbone"] == forecaster.predictor.description == ForecastingModule().description
     assert config["model"] == forecaster.experiment.model | {"quantiles": []}
     # once before anything is computed, once for the training itself

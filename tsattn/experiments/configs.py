@@ -12,7 +12,7 @@ import yaml
 
 from tsattn.descriptions import DEFAULT_BACKBONE, parsed
 from tsattn.errors import UserError, did_you_mean, one_of, shown
-from tsattn.predictors import complete_predictor
+from tsattn.predictors import complete_predictor, network_for
 
 BACKBONE = "model.backbone"
 SECTIONS = ("seed_everything", "data", "model", "trainer")
@@ -108,6 +108,10 @@ def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
 def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a configuration with other values at some paths; another ``kind`` drops the arguments of the old one."""
     changed, values = copy.deepcopy(dict(config)), {full_path(path): value for path, value in values.items()}
+    if not values.keys() & {BACKBONE, f"{BACKBONE}.kind"} and any(path.startswith(f"{BACKBONE}.") for path in values):
+        given = get_at(changed, BACKBONE, None)
+        if network_for(given) != given:  # the default takes arguments of its network
+            changed["model"]["backbone"] = network_for(given)
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
         at: Any = changed
         above, _, last = path.rpartition(".")

@@ -30,9 +30,9 @@ from tsattn.data.frequency import counts
 from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, did_you_mean, find_user_error, one_of, shown
 from tsattn.evaluation import selection_metric
-from tsattn.experiments.configs import SECTIONS, check_sections, find_config, read_config, with_values
+from tsattn.experiments.configs import BACKBONE, SECTIONS, check_sections, find_config, read_config, with_values
 from tsattn.layers.optim import Optimization
-from tsattn.predictors import complete_predictor
+from tsattn.predictors import DEFAULT, complete_predictor, network_for
 from tsattn.task import Output, calibration_share
 from tsattn.training import ForecastingModule
 from tsattn.training.loggers import LOGGERS
@@ -99,7 +99,8 @@ class Experiment:
         data, model, trainer, seed = whole["data"], whole["model"], whole["trainer"], whole["seed_everything"]
         if seed is not None and not isinstance(seed, bool) and not 0 <= seed < 2**32:  # what numpy takes
             raise UserError(f"--seed_everything must be from 0 to {2**32 - 1}, or true or false, not {seed}")
-        model["backbone"] = complete_predictor(model["backbone"])
+        named = model["backbone"] if model["distribution"] is None else network_for(model["backbone"])
+        model["backbone"] = complete_predictor(named)
         Optimization(**{one.name: model[one.name] for one in fields(Optimization)})
         calibration_share(model["calibrate"])
         files = data.get("init_args") or {}
@@ -325,6 +326,7 @@ def add_experiment(parser: ArgumentParser) -> None:
     parser.add_argument("--seed_everything", type=bool | int, default=1, help="random seed")
     parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
     parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
+    parser.set_defaults({BACKBONE: DEFAULT})
     parser.add_class_arguments(
         Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True, skip={*_LIMITED, "logger"}
     )

@@ -50,19 +50,16 @@ class FittedSeries:
         """Return the series of a run."""
         from tsattn.evaluation.measure import seasonal_errors
 
-        data = result.data
-        assert data.panel is not None
-        assert data.task is not None
-        panel = data.panel
+        panel, task, _ = result.data.contents
         # a refit has seen all rows
-        ends = np.array([split.val_end if result.refitted is None else split.test_end for split in data.splits])
-        left_out = np.array([split.test_end for split in data.splits]) - panel.lengths
+        ends = np.array([split.val_end if result.refitted is None else split.test_end for split in result.data.splits])
+        left_out = np.array([split.test_end for split in result.data.splits]) - panel.lengths
         # where training ended before the rows that are here, the first of these is taken for the last of it
         trained = np.where(ends > 0, np.maximum(ends - left_out, 1), 0)
         some = np.flatnonzero(trained > 0)
         last = panel.time[panel.starts[:-1][some] + trained[some] - 1]
         until = dict(zip((panel.ids[number] for number in some), last, strict=True))
-        return cls(panel, until, seasonal_errors(panel, trained, data.task.season_length))
+        return cls(panel, until, seasonal_errors(panel, trained, task.season_length))
 
     def named_as(self, other: Panel) -> FittedSeries:
         """Return the same with the ids and names of columns of another panel, whose ids may be text."""

@@ -77,7 +77,7 @@ def run_on(
             raise UserError(f"the frame {differs}: {keeps}")
         experiment = experiment.with_values({"data.context_length": start.task.context_length})
     elif options.chooses_context:
-        experiment = _with_chosen_context(experiment, panel)
+        experiment = _with_chosen_context(experiment, panel, padded=options.predictor.reads_short)
     data = _data(experiment, panel)
     hooks = _hooks(options, experiment, start, folder, copies=copies)
     return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
@@ -97,12 +97,11 @@ def fitted_aside(
 
 
 def fine_tuning(options: ForecasterOptions, max_steps: int | None, learning_rate: float | None) -> ForecasterOptions:
-    """Return the options of a further training, by default at a tenth of the learning rate."""
+    """Return the options of a further training, by default at a tenth of the rate; checkpoints of the fit stay."""
     rate = _TUNED * options.training.learning_rate if learning_rate is None else learning_rate
     steps = None if max_steps is None else whole_number("max_steps", max_steps)
     rate = positive_number("learning_rate", rate)
     kept: dict[str, Any] = {} if options.training.checkpoints is None else {"checkpoints": None, "save_top_k": 1}
-    # checkpoints of the fit stay as they are
     return replace(options, training=replace(options.training, max_steps=steps, learning_rate=rate, **kept))
 
 
@@ -113,9 +112,12 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
     return data
 
 
-def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
+def _with_chosen_context(experiment: Experiment, panel: Panel, *, padded: bool) -> Experiment:
     """Return the experiment with the context whose ridge has the lowest error on validation windows."""
-    shortest = experiment.with_values({"data.context_length": CONTEXTS[0]})
+    T, tested = (experiment.data["init_args"][name] or 0 for name in ("prediction_length", "test_rows"))
+    few = (int(panel.lengths.max()) - tested) // 2 - T  # of a short series, which leaves rows to validate
+    length = max(1, min(CONTEXTS[0], few)) if padded else CONTEXTS[0]
+    shortest = experiment.with_values({"data.context_length": length})
     data = _data(shortest, panel)
     data.setup("fit")
     ends = [split.train_end for split in data.splits]

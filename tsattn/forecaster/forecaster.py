@@ -18,13 +18,13 @@ from tsattn.batch import Batch
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.data.stamps import no_times_of
-from tsattn.descriptions import DEFAULT_BACKBONE, Description
+from tsattn.descriptions import Description
 from tsattn.errors import UserError, did_you_mean, folder_path, one_of, quiet, shown, whole_number
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frame_model import FrameModel
 from tsattn.forecaster.frames import FrameKind, last_window, plain_forecast
 from tsattn.forecaster.options import ForecasterOptions, TrainingOptions, where_it_went
-from tsattn.predictors import Predictor
+from tsattn.predictors import DEFAULT, Predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
@@ -63,8 +63,8 @@ class Forecaster:
     Models without training (``tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
-        backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default is
-            a small PatchTST that starts from a ridge regression.
+        backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. ``auto``
+            mixes `tiny`, a ridge and a small PatchTST; `attention`, `distribution` and checkpoints mean the last alone.
         attention: kind of attention, a description, or a list with one of these for each layer.
         context_length: past steps that the model sees, L. ``auto`` takes the length between 24 and 512 from which a
             ridge has the lowest validation error, and the longest for a pretrained model.
@@ -117,7 +117,7 @@ class Forecaster:
 
     def __init__(
         self,
-        backbone: Description = DEFAULT_BACKBONE,
+        backbone: Description = DEFAULT,
         attention: Description | Sequence[Description] | None = None,
         *,
         context_length: int | Literal["auto"] = "auto",

@@ -17,7 +17,7 @@ from tsattn.data.data_options import DataOptions
 from tsattn.descriptions import DEFAULT_BACKBONE, imported
 from tsattn.errors import UserError, did_you_mean, folder_path, one_of, positive_number, shown, whole_number
 from tsattn.layers.optim import BETAS
-from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors import Predictor, build_predictor, network_for
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, calibration_share
@@ -147,7 +147,10 @@ class ForecasterOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:
         """Check the arguments of `Forecaster` by name; a `UserError` for one that is wrong, or given twice."""
-        described, attention = given["backbone"], given["attention"]
+        training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
+        attention, keeps = given["attention"], bool(training.checkpoints or training.save_top_k != 1)
+        is_plain = attention is None and given["distribution"] is None and not keeps
+        described = given["backbone"] if is_plain else network_for(given["backbone"])
         if attention is not None and isinstance(described, str | Mapping):
             described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
         predictor, data = build_predictor(described), _group("data", given)
@@ -156,13 +159,12 @@ class ForecasterOptions:
             data["context_length"] = _UNCHOSEN_CONTEXT
         else:
             predictor = predictor.with_context(whole_number("context_length", data["context_length"]))
-        training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
         calibration_share(given["calibrate"])
         if isinstance(quantiles, str) and quantiles == AUTO:
             quantiles = _QUANTILES if predictor.emits_quantiles else ()
         output = Output(quantiles, given["distribution"])
         predictor.check_output(output)
-        if (training.checkpoints or training.save_top_k != 1) and not isinstance(predictor, NetworkPredictor):
+        if keeps and not isinstance(predictor, NetworkPredictor):
             raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
         return cls(given, predictor, output, is_auto, DataOptions(**data), training)
 

@@ -6,11 +6,12 @@ subclass of `Predictor` that takes keyword arguments, and name it in `PREDICTORS
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tsattn import descriptions
 from tsattn.backbones import BACKBONES, backbone_class
-from tsattn.descriptions import Description
+from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = ["PREDICTORS", "Predictor", "build_predictor", "complete_predictor", "
 __all__ += ["predictor_arguments", "predictor_kinds"]
 
 PREDICTORS = {
+    "auto": "tsattn.predictors.auto.Auto",
     "ridge": "tsattn.predictors.ridge.Ridge",
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
@@ -35,6 +37,14 @@ PREDICTORS = {
     "statsforecast": "tsattn.peers.predictors.StatsForecast",
 }
 """The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
+DEFAULT = "auto"
+"""Kind of the default predictor."""
+
+
+def network_for(description: Any) -> Any:
+    """Return the default network in the place of the default predictor, for what only a network takes."""
+    kind = description.get("kind") if isinstance(description, Mapping) else description
+    return dict(DEFAULT_BACKBONE) if kind == DEFAULT else description
 
 
 def predictor_kinds() -> list[str]:

@@ -111,7 +111,7 @@ class Ensemble(Predictor):
         for member, copies in zip(self.described, self._copies, strict=True):
             own = replace(task, context_length=member.options.get("context_length", task.context_length))
             for copy in copies:
-                copy.build(own, output, empty=empty)
+                copy.build(own, output if copy.emits_quantiles else replace(output, quantiles=()), empty=empty)
         longer = [copy for copy in self._all if copy.context_length > task.context_length]
         self.reads_short = bool(longer) and all(copy.reads_short for copy in longer)
 
@@ -130,7 +130,7 @@ class Ensemble(Predictor):
 
     @override
     def pretraining(self, data: str) -> str:
-        found = {first.pretraining(data) for first, *_ in self._copies}
+        found = {copy.pretraining(data) for copy in self._all}
         return next((word for word in ("seen", "unknown", "unseen") if word in found), "")
 
     @override

@@ -94,9 +94,9 @@ def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def all_fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the facts of each fit: of an ensemble's ``members``, of their parts, or of the whole."""
+    """Return the facts of each fit: of an ensemble's ``members``, of their parts, or of the whole, which may choose."""
     parts = [one for fits in facts.get("members", ()) for fit in fits for one in all_fits(fit)]
-    return parts if "members" in facts else [facts]
+    return [*parts, *([facts] if "chosen" in facts or "members" not in facts else [])]
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:

@@ -1,0 +1,243 @@
+"""The default predictor: a mean of simple, pretrained and trained members, whose shares are found in the fit.
+
+Shape letters: B windows, T horizon, C channels, Q quantiles, M members.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.batch import Batch
+from tsattn.data.splits import Split
+from tsattn.data.windows import spread
+from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.errors import UserError, number_of, quiet
+from tsattn.predictors import build_predictor
+from tsattn.predictors.base import Predictor, last_context
+from tsattn.predictors.ensemble import Ensemble
+from tsattn.scaler import Units
+from tsattn.task import MEDIAN, Output, Task
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+PRIORS = (1.0, 0.25, 0.1, 1.0)
+"""Shares of tiny, ridge, seasonal naive and the network where their errors are equal, not yet divided by their sum."""
+POWER = 4
+"""Of the ratio of errors, by which a share falls."""
+_LEAST = 0.02  # share that is worth the time of its forecasts
+_NETWORK_WINDOWS = 700  # for training, from which on there is a network
+_MOST_WINDOWS, _FEWEST_WINDOWS = 256, 8  # that choose: of one channel, of any number of channels
+_WIDEST = 3.0  # times the width of intervals that members forecast
+
+
+class Auto(Ensemble):
+    """The mean of `tiny`, a ridge, seasonal naive and a small network, each by a share that its errors decide.
+
+    `fit` measures the median of each member on validation windows. Shares fall with the fourth power of the mean
+    absolute error. At equal errors, a ridge has a quarter of the share of `tiny` or the network, naive a tenth.
+    Below 700 training windows there is no network, unless there are covariates, which the network alone uses. Without
+    validation rows, members that need no fit forecast the last third of the training rows, and the others count as the
+    best of them.
+
+    The mean interval of the members lies around the mean of all medians. It is widened where it held fewer of the
+    validation targets than it says.
+
+    Args:
+        context_length: past steps that `tiny` reads; its longest by default.
+    """
+
+    def __init__(self, *, context_length: int | None = None) -> None:
+        tiny = {"kind": "tiny", "context_length": context_length}
+        super().__init__(members=[tiny, "ridge", "seasonal_naive", DEFAULT_BACKBONE])
+        self.arguments = {"context_length": context_length}
+        self.emits_quantiles, self.reads_short, self.width = True, True, 1.0
+
+    @override
+    def with_context(self, context_length: int) -> Predictor:
+        return type(self)(context_length=self.arguments["context_length"] or context_length)
+
+    @override
+    def check_output(self, output: Output) -> None:
+        if output.distribution is not None:
+            Predictor.check_output(self, output)
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        try:
+            build_predictor("tiny").check_output(output)
+        except UserError:  # levels that it does not forecast
+            self._take([0.0, 1.0, 1.0, 1.0])
+        with quiet():  # the network reads the covariates that others leave unread
+            super().build(task, output, empty=empty)
+        self.reads_short = True
+
+    @override
+    def get_extra_state(self) -> Tensor:
+        is_empty = any(part.is_meta for part in (*self.parameters(), *self.buffers()))
+        return torch.tensor([*self.weights, self.width], dtype=torch.float64, device="meta" if is_empty else None)
+
+    @override
+    def set_extra_state(self, state: Tensor) -> None:
+        *weights, width = state.tolist()
+        self._take(weights, width)
+
+    def _take(self, weights: Sequence[float], width: float = 1.0) -> None:
+        """Take shares, and leave out the members that have none: of these no state is kept."""
+        self.weights, self.width = [*weights], width
+        for number in (number for number, weight in enumerate(weights) if not weight):
+            self.members[number] = nn.ModuleList()
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each member by its kind, the largest first."""
+        pairs = zip([member.predictor["kind"] for member in self.described], self.weights, strict=True)
+        return {kind: weight for kind, weight in sorted(pairs, key=lambda pair: -pair[1]) if weight}
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        if (known := training.choices.get(training.member)) is not None:
+            self._take(known["weights"], known["width"])
+        else:
+            task = data.contents[1]
+            has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
+            tiny, reads = len(self._copies[0]), task.past_covariates or task.future_covariates or task.static
+            self._take([float(tiny), 1.0, 1.0, float(has_rows or bool(reads) or not tiny)])
+        for copy, own_data, own in (part for parts in self._parts(data, training) for part in parts):
+            if copy.needs_fit:
+                copy.check_fit(own_data, own)
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
+        facts = super().fit(data, training)
+        return facts if training.member in training.choices else {**facts, **self._choose(data, training)}
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        return self._mixed(self._forecasts(batch))
+
+    def _forecasts(self, batch: Batch) -> Tensor:
+        """Return the forecasts of all members that have a share, `(M, B, T, C)` or `(M, B, T, C, Q)`."""
+        batch, levels = last_context(batch, self.context_length), len(self.output.quantiles)
+        made = [(copy(batch).to(batch.past.dtype), copy.emits_quantiles or not levels) for copy in self._all]
+        return torch.stack([one if whole else one[..., None].expand(*one.shape, levels) for one, whole in made])
+
+    def _mixed(self, parts: Tensor) -> Tensor:
+        weights, middle = [weight for weight in self.weights if weight], self.output.median
+
+        def total(of: Tensor, shares: Sequence[float]) -> Tensor:
+            return torch.stack([share * part for share, part in zip(shares, of, strict=True)]).sum(0)
+
+        if middle is None:
+            return total(parts, weights)
+        medians = parts[..., middle, None]
+        emitting = [weight * one.emits_quantiles for weight, one in zip(weights, self._all, strict=True)]
+        scale = self.width / math.fsum(emitting)
+        return total(medians, weights) + total(parts - medians, [scale * weight for weight in emitting])
+
+    def _choose(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        """Take the shares and the width that held-out windows ask for, and say which."""
+        from tsattn.evaluation.selection import selection_metric
+        from tsattn.training.losses import choose_loss
+
+        levels, options, rolls = self.output.quantiles, training.options, "val" not in data.parts
+        held = self._held_out(data, training)
+        errors = [held.scores([some[number] for some in held.parts])["mae_scaled"] for number in range(len(self._all))]
+        if rolls:  # a member has no error to compare among the rows that it was fitted to
+            errors = [math.nan if one.needs_fit else error for one, error in zip(self._all, errors, strict=True)]
+        places = [place for place, copies in enumerate(self._copies) if copies]
+        shares = shares_of(errors, [PRIORS[place] for place in places])
+        most = max(share for share, one in zip(shares, self._all, strict=True) if one.emits_quantiles)
+        kept = [number for number, share in enumerate(shares) if share >= min(_LEAST, most)]
+        sums = math.fsum(shares[number] for number in kept)
+        weights = {places[number]: shares[number] / sums for number in kept}
+        self._take([weights.get(place, 0.0) for place in range(len(self.members))])
+        parts = [some[kept] for some in held.parts]
+        if levels:
+            self.width = held.width([self._mixed(some) for some in parts])
+        by = number_of(len(held), "rolling origin" if rolls else "validation window")
+        training.say(
+            f"{self.name}: {', '.join(f'{100 * share:.0f} % {kind}' for kind, share in self.shares.items())}, by {by}"
+        )
+        chosen = {"chosen": {"weights": self.weights, "width": self.width}}
+        if rolls:
+            return chosen
+        metric = selection_metric(choose_loss(options.get("loss"), levels), levels, options.get("selection"))
+        error = held.scores([self._mixed(some) for some in parts])[metric]
+        return {**chosen, "validation_error": error, "selected_by": metric, "validation_windows": len(held)}
+
+    def _held_out(self, data: ForecastDataModule, training: Training) -> _HeldOut:
+        """Forecast validation windows by each member, or else windows in the last third of the training rows."""
+        from tsattn.training import Execution
+
+        if "val" not in data.parts:
+            T = data.prediction_length
+            data = data.with_splits(
+                lambda one: Split(max(0, one.train_end - max(T, one.train_end // 3)), one.train_end, one.test_end),
+                ("train", "val"),
+            )
+        held = _HeldOut(data.series.units, self.task.num_channels, self.output.quantiles)
+        with contextlib.suppress(UserError):  # there may be too few rows for a window
+            windows = data.windows("val", **self.cut)
+            numbers = np.asarray(spread(len(windows), max(_FEWEST_WINDOWS, _MOST_WINDOWS // held.channels)))
+            forecast = self.on(Execution(training.trainer), self._forecasts)
+            for first in range(0, len(numbers), data.eval_batch_size):
+                held.batches.append(windows.__getitems__(numbers[first : first + data.eval_batch_size]))
+                held.parts.append(forecast(held.batches[-1]))
+        return held
+
+
+@dataclass
+class _HeldOut:
+    """Windows that no member was fitted to, and forecasts of them."""
+
+    units: Units
+    channels: int
+    levels: Sequence[float]
+    batches: list[Batch] = field(default_factory=list)
+    parts: list[Tensor] = field(default_factory=list)  # of each batch, (M, B, T, C) or (M, B, T, C, Q)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.batches))
+
+    def scores(self, forecasts: Sequence[Tensor]) -> dict[str, float]:
+        """Score a forecast of each batch, as a validation does; NaN without any."""
+        from tsattn.evaluation.reductions import ErrorTotals
+
+        totals = ErrorTotals(self.channels, self.levels)
+        for batch, forecast in zip(self.batches, forecasts, strict=True):
+            made, known = (self.units.standardised(part, batch.series_id) for part in (forecast, batch.known_target))
+            totals.update(made, known, batch.target_observed, self.units.of(batch.series_id))
+        return totals.scores()
+
+    def width(self, forecasts: Sequence[Tensor]) -> float:
+        """Return how many times as wide the outermost interval must be to hold the share that it says, 1 to 3."""
+        middle, reached = self.levels.index(MEDIAN), list[Tensor]()
+        for batch, forecast in zip(self.batches, forecasts, strict=True):
+            error = batch.known_target - forecast[..., middle]
+            side = torch.where(error > 0, forecast[..., -1], forecast[..., 0]) - forecast[..., middle]
+            times = error.abs() / side.abs().clamp(min=1e-9)
+            reached.append(times.flatten() if batch.target_observed is None else times[batch.target_observed])
+        found = torch.cat(reached or [torch.ones(1)]).double().numpy()
+        share = self.levels[-1] - self.levels[0]
+        return float(np.clip(np.quantile(found, share), 1.0, _WIDEST)) if len(found) else 1.0
+
+
+def shares_of(errors: Sequence[float], priors: Sequence[float]) -> list[float]:
+    """Return shares that sum to one and fall with errors, by `POWER`; one that is not known counts as the lowest."""
+    least = min((error for error in errors if error > 0), default=1.0)
+    found = [
+        prior * (least / error if error > least else 1.0) ** POWER for prior, error in zip(priors, errors, strict=True)
+    ]
+    return [one / math.fsum(found) for one in found]
