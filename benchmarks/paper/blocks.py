@@ -1,6 +1,6 @@
 """Which blocks MLR attention is given: by number, by the calendar, or cut at change points of the context.
 
-    python benchmarks/paper/blocks.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
+    python benchmarks/paper/blocks.py [--size small|h100] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
 Transformers whose tokens are single steps forecast ETTm1, and demand and temperature of Victoria, 96 steps ahead from
 long contexts. MLR attention has a level of all pairs and one of blocks: equal ones whose number is the length of the
@@ -19,26 +19,16 @@ if not __package__:
 
 import pandas as pd
 
-from benchmarks.paper.chosen_arms import Question, beside_ridge, forecast_report
+from benchmarks.paper.chosen_arms import beside_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
 from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import Suite
 
 METRIC = "mse"
-_QUESTIONS = (
-    Question("Blocks by number forecast better than standard attention.", ["numbers"]),
-    Question("Blocks by the calendar (days) forecast better than standard attention.", ["days"]),
-    Question("Blocks cut at change points forecast better than standard attention.", ["change_points"]),
-    Question("The days of the calendar are better blocks than about as many of equal length.", ["days"], ["numbers"]),
-    Question(
-        "Pieces between change points are better blocks than as many of equal length.", ["change_points"], ["numbers"]
-    ),
-    Question("Windows of a day forecast better than standard attention.", ["swa"]),
-    Question("Linear attention forecasts better than standard attention (a reference).", ["linear"]),
-)
 
 
-def report(records: Records) -> PaperReport:
+def report(records: Records, suite: Suite) -> PaperReport:
 
     def differs(chosen: pd.DataFrame) -> list[str]:
         strides = {int(one) for one in chosen["every"].dropna().unique()} or {1}
@@ -60,7 +50,7 @@ def report(records: Records) -> PaperReport:
             *beside_ridge(records, chosen, METRIC),
         ]
 
-    return forecast_report(records, METRIC, "Which blocks", __doc__, _QUESTIONS, differs)
+    return forecast_report(records, suite, METRIC, "Which blocks", __doc__, differs)
 
 
 EXPERIMENT = PaperExperiment("blocks", __doc__ or "", report)

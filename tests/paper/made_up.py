@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ import pandas as pd
 import yaml
 
 from tsattn.leaderboard.records import Records, by_stretch
+from tsattn.leaderboard.suite import Suite
 
 PROMPT_DIMENSIONS = 8
 AROUND = (0.0002, 0.005)  # learning rates about that of .001, which validation likes less
@@ -47,6 +48,19 @@ def made_up(
 
 def records_of(*parts: list[Record] | Record) -> Records:
     return Records.of(one for part in parts for one in (part if isinstance(part, list) else [part]))
+
+
+def suite_of(predictors: Iterable[str], attentions: Iterable[str], questions: Iterable[tuple[str, str, str]]) -> Suite:
+    """A suite of which only names and questions matter: words, an arm, and what it is compared with."""
+    backbones = {name: {"backbone": {"kind": "x", "d_model": n}} for n, name in enumerate(predictors)}
+    first = next(iter(backbones))
+    asked = [
+        {"ask": ask, "arms": [one if ", " in one else f"{first}, {one}"]}
+        | {"against": other if ", " in other else f"{first}, {other}"}
+        for ask, one, other in questions
+    ]
+    content = {"data": ["ETTh1"], "horizons": [8], "predictors": backbones, "questions": asked}
+    return Suite.of("made_up", yaml.safe_dump(content | {"attentions": dict.fromkeys(attentions, "standard")}))
 
 
 def at_rates(make: Callable[[float, Any], list[Record]], best: Any, worse: Any) -> list[Record]:

@@ -232,7 +232,7 @@ def suite_of(name: str) -> tuple[Suite, dict[str, Any]]:
     return suite, {"d_model": d_model, "num_heads": heads}
 
 
-@pytest.mark.parametrize("name", ["mlbtc_small", "mlbtc_full", "mlbtc_prompts_full", "mlbtc_prompts_small"])
+@pytest.mark.parametrize("name", ["mlbtc_prompts_h100", "mlbtc_prompts_small"])
 def test_arms_of_mlbtc_have_as_many_parameters_as_standard_attention(name: str) -> None:
     suite, sizes = suite_of(name)
     counts = {}
@@ -240,7 +240,7 @@ def test_arms_of_mlbtc_have_as_many_parameters_as_standard_attention(name: str) 
         weights = build_attention(arm.description, **sizes).projection.parameters()
         counts[arm.name] = sum(weight.numel() for weight in weights if weight.dim() > 1)  # without standard's biases
     if name == "mlbtc_prompts_small":  # or as heads of rank 2 or 3
-        assert sorted(counts.values()) == [512] * 6 + [768] * 5
+        assert sorted(counts.values()) == [512] * 4 + [768] * 4
         assert (counts["standard"], counts["low_rank_2"], counts["low_rank_3"]) == (512, 512, 768)
     else:
-        assert [*counts.values()] == [counts["standard"]] * 14
+        assert [*counts.values()] == [counts["standard"]] * 5
