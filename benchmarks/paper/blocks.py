@@ -5,8 +5,7 @@
 Transformers whose tokens are single steps forecast ETTm1, and demand and temperature of Victoria, 96 steps ahead from
 long contexts. MLR attention has a level of all pairs and one of blocks: equal ones whose number is the length of the
 context in days, rounded up; the days of the calendar; or as many pieces as of the first, cut where the level of the
-context changes most. Beside it are standard attention, windows of a day,
-and linear attention (Katharopoulos et al. 2020), a reference without a softmax.
+context changes most. It is compared with standard attention and windows of a day.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def report(records: Records, suite: Suite) -> PaperReport:
             "o'clock local time. A context that is no whole number of days touches one more than there are blocks by "
             "number or pieces, in a third to two thirds of the windows; its first and last are parts of days.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are not "
-            "normalised, as all arms but linear attention have it.",
+            "normalised.",
             *beside_ridge(records, chosen, METRIC),
         ]
 

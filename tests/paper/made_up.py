@@ -111,24 +111,15 @@ def prompt_runs(
     kind: str,
     errors: list[float],
     *,
-    heads: int = 8,
-    width: int = 16,
     rate: float | None = None,
     validation: float | None = None,
-    flops: float = 1000.0,
     status: str = "done",
-    **description: Any,
 ) -> list[Record]:
-    """The seeds of an arm with one learning rate; errors are those over d."""
+    """The seeds of an arm of width 16 with one learning rate; errors are those over d."""
     if rate is None:
-        named = {"heads": heads, "width": width, "flops": flops, "status": status, **description}
-
-        def make(rate: float, validation: float | None) -> list[Record]:
-            return prompt_runs(name, kind, errors, rate=rate, validation=validation, **named)
-
-        return at_rates(make, validation, 9 * max(errors) + 9)
-    attention = {"kind": kind, **({"ranks": [1, 1], "blocks": [1, 2]} if kind == "bilinear_mlr" else {}), **description}
-    backbone = {"d_model": width, "num_heads": heads, "num_layers": 3, "attention": attention}
+        of = name, kind, errors
+        return at_rates(lambda rate, v: prompt_runs(*of, rate=rate, validation=v, status=status), validation, 9)
+    backbone = {"d_model": 16, "num_heads": 8, "num_layers": 3, "attention": {"kind": kind}}
     experiment = {
         "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS, "batch_size": 64, "curriculum": 0.06}},
         "model": {"learning_rate": rate, "backbone": backbone},
@@ -138,7 +129,7 @@ def prompt_runs(
     for seed, error in enumerate(errors, 1):
         scores = {"mse": error, "validation_mse": error if validation is None else validation}
         scores = {of: PROMPT_DIMENSIONS * value for of, value in scores.items()}
-        found.append(made_up(f"w{width}_{heads}_{rate}", name, seed, experiment, status, **scores, flops=flops))
+        found.append(made_up(f"w16_8_{rate}", name, seed, experiment, status, **scores))
     return found
 
 
