@@ -54,11 +54,10 @@ def suite_of(predictors: Iterable[str], attentions: Iterable[str], questions: It
     """A suite of which only names and questions matter: words, an arm, and what it is compared with."""
     backbones = {name: {"backbone": {"kind": "x", "d_model": n}} for n, name in enumerate(predictors)}
     first = next(iter(backbones))
-    asked = [
-        {"ask": ask, "arms": [one if ", " in one else f"{first}, {one}"]}
-        | {"against": other if ", " in other else f"{first}, {other}"}
-        for ask, one, other in questions
-    ]
+    asked = []
+    for ask, *pair in questions:
+        one, other = (arm if ", " in arm else f"{first}, {arm}" for arm in pair)
+        asked.append({"ask": ask, "arms": [one], "against": other})
     content = {"data": ["ETTh1"], "horizons": [8], "predictors": backbones, "questions": asked}
     return Suite.of("made_up", yaml.safe_dump(content | {"attentions": dict.fromkeys(attentions, "standard")}))
 

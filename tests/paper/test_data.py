@@ -210,10 +210,8 @@ def test_every_third_window_is_scored_and_all_are_trained_on() -> None:
     assert thinned.scaler == whole.scaler
     for part in ("val", "test"):
         numbers = np.arange(0, len(whole.windows(part)), 3)
-        few, many = (
-            thinned.windows(part).__getitems__(np.arange(len(numbers))),
-            whole.windows(part).__getitems__(numbers),
-        )
+        few = thinned.windows(part).__getitems__(np.arange(len(numbers)))
+        many = whole.windows(part).__getitems__(numbers)
         assert len(thinned.windows(part)) == len(numbers)
         assert torch.equal(few.past, many.past)
         assert torch.equal(few.target, many.target)
