@@ -71,10 +71,13 @@ hashes:
 	$(HASH) --output-file requirements/pandas2-hashed.txt requirements/pandas2-constraints.txt > /dev/null
 
 paper: $(STAMP)
-	$(BIN)/python benchmarks/paper/mup_transfer.py --jobs 2
+	$(BIN)/python benchmarks/paper/language.py --jobs 2
+	$(BIN)/python benchmarks/paper/rank_lists.py --jobs 2
 	$(BIN)/python benchmarks/paper/in_context.py --jobs 2
 	$(BIN)/python benchmarks/paper/etth1.py --jobs 2
-	$(BIN)/python benchmarks/paper/language.py --jobs 2
+	$(BIN)/python benchmarks/paper/mlbtc_prompts.py --jobs 2
+	$(BIN)/python benchmarks/paper/mup_transfer.py --jobs 2
+	$(BIN)/python benchmarks/paper/bottleneck.py --jobs 2
 	$(BIN)/python benchmarks/paper/blocks.py --jobs 2
 	$(BIN)/python benchmarks/paper/generation.py
 	$(BIN)/python benchmarks/paper/wall_clock.py

@@ -1,12 +1,11 @@
 """Which blocks MLR attention is given: by number, by the calendar, or cut at change points of the context.
 
-    python benchmarks/paper/blocks.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
+    python benchmarks/paper/blocks.py [--size small|h100] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
 Transformers whose tokens are single steps forecast ETTm1, and demand and temperature of Victoria, 96 steps ahead from
 long contexts. MLR attention has a level of all pairs and one of blocks: equal ones whose number is the length of the
 context in days, rounded up; the days of the calendar; or as many pieces as of the first, cut where the level of the
-context changes most. Beside it are standard attention, windows of a day,
-and linear attention (Katharopoulos et al. 2020), a reference without a softmax.
+context changes most. It is compared with standard attention and windows of a day.
 """
 
 from __future__ import annotations
@@ -19,26 +18,16 @@ if not __package__:
 
 import pandas as pd
 
-from benchmarks.paper.chosen_arms import Question, beside_ridge, forecast_report
+from benchmarks.paper.chosen_arms import beside_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
 from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import Suite
 
 METRIC = "mse"
-_QUESTIONS = (
-    Question("Blocks by number forecast better than standard attention.", ["numbers"]),
-    Question("Blocks by the calendar (days) forecast better than standard attention.", ["days"]),
-    Question("Blocks cut at change points forecast better than standard attention.", ["change_points"]),
-    Question("The days of the calendar are better blocks than about as many of equal length.", ["days"], ["numbers"]),
-    Question(
-        "Pieces between change points are better blocks than as many of equal length.", ["change_points"], ["numbers"]
-    ),
-    Question("Windows of a day forecast better than standard attention.", ["swa"]),
-    Question("Linear attention forecasts better than standard attention (a reference).", ["linear"]),
-)
 
 
-def report(records: Records) -> PaperReport:
+def report(records: Records, suite: Suite) -> PaperReport:
 
     def differs(chosen: pd.DataFrame) -> list[str]:
         strides = {int(one) for one in chosen["every"].dropna().unique()} or {1}
@@ -56,11 +45,11 @@ def report(records: Records) -> PaperReport:
             "o'clock local time. A context that is no whole number of days touches one more than there are blocks by "
             "number or pieces, in a third to two thirds of the windows; its first and last are parts of days.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are not "
-            "normalised, as all arms but linear attention have it.",
+            "normalised.",
             *beside_ridge(records, chosen, METRIC),
         ]
 
-    return forecast_report(records, METRIC, "Which blocks", __doc__, _QUESTIONS, differs)
+    return forecast_report(records, suite, METRIC, "Which blocks", __doc__, differs)
 
 
 EXPERIMENT = PaperExperiment("blocks", __doc__ or "", report)

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, percent
-from benchmarks.paper.experiment import BEHIND, EDGE, MIN_SEEDS, chosen_by_validation, runs_of
+from benchmarks.paper.claims import MIN_SEEDS, Claim, PaperReport, claim_of, new_axes, percent
+from benchmarks.paper.experiment import BEHIND, EDGE, OURS, chosen_by_validation, listed, runs_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD, Analysis
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.statistics import holm
-from tsattn.leaderboard.suite import label
+from tsattn.leaderboard.suite import Suite, label
 
 TABLES = ["dataset", "horizon"]  # runs that are compared have these in common
 
 _CHOSEN = "chosen"  # name of all predictors, whichever of them validation chose
 _ARM = [*TABLES, "attention"]
-_PAIR = [*_ARM, "against"]
+_PAIR = ["dataset", "horizons", "attention", "against"]
 _INTERVAL = ["percent", "percent_low", "percent_high"]
 _WITHOUT_NETWORK = {"ridge": "the ridge", "seasonal_naive": "seasonal naive"}
 
 _RULE = (
-    "holds: better in most tables and worse in none; does not hold: worse in most and better in none; else it is not "
-    "decided. Better and worse are those of the interval of 95 % over windows, which are paired, and seeds, and of its "
-    "p-value, corrected for all comparisons of these claims (Holm); nothing is decided by an arm that is worse "
-    f"{BEHIND}"
+    "holds: better on most data and worse on none; refuted at this size: worse on most and better on none; else "
+    "undecided. Better and worse are those of the interval of 95 % of the mean over horizons, over windows, which are "
+    "paired, and seeds, and of its p-value, corrected for all comparisons of these claims (Holm); nothing is decided "
+    f"by an arm that is worse {BEHIND} at most horizons"
 )
 _LEGEND = (
     "MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the standard "
@@ -47,31 +45,21 @@ _CAPTION = (
 )
 
 
-@dataclass(frozen=True)
-class Question:
-    """Whether some arms are better than others: in each table those with the least validation error are compared."""
-
-    text: str
-    arms: Sequence[str]
-    others: Sequence[str] = (STANDARD,)
-    is_of_paper: bool = False
-
-
 def forecast_report(
     records: Records,
+    suite: Suite,
     metric: str,
     title: str,
     doc: str | None,
-    questions: Sequence[Question],
     differs: Callable[[pd.DataFrame], Sequence[str]],
     *,
     tried: str = "of how many learning rates",
     by: str = "",
 ) -> PaperReport:
-    """Report an experiment on forecasts; all comparisons of its questions are one family (Holm)."""
+    """Report an experiment on forecasts; all comparisons of the questions of its suite are one family (Holm)."""
     chosen, upper = chosen_arms(records, metric), metric.upper()
     compared = beside(records, chosen, STANDARD, metric)
-    claims, table = answered(records, chosen, questions, metric), arms_table(records, chosen, compared)
+    claims, table = answered(records, chosen, suite, metric), arms_table(records, chosen, compared)
     legend, caption = _LEGEND.format(metric=upper, tried=tried), _CAPTION.format(metric=upper, by=by)
     figure = relative_figure(compared, STANDARD, metric)
     return PaperReport(title, doc, claims, table, legend, figure, caption, differs(chosen))
@@ -92,17 +80,16 @@ def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
     return chosen.assign(is_other=is_other).sort_values([*TABLES, "is_other", "attention", "seed"], ignore_index=True)
 
 
-def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dict[tuple[str, int], str]:
-    """Return by table the one of some attentions with the least validation error, mean over seeds."""
-    part = chosen[chosen["attention"].isin(attentions)]
-    best = chosen_by_validation(part, TABLES, ["attention"], f"validation_{metric}")
-    return {(row.dataset, row.horizon): row.attention for row in best.itertuples()}
-
-
 def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
+    """Compare all attentions with one, table by table."""
     known = list(chosen[_ARM].drop_duplicates().itertuples(index=False, name=None))
-    pairs = [(*one, reference) for one in known if one[2] != reference and (*one[:2], reference) in known]
-    return _compared(records, chosen, pairs, metric)
+    pairs = [
+        (dataset, (horizon,), arm, reference)
+        for dataset, horizon, arm in known
+        if arm != reference and (dataset, horizon, reference) in known
+    ]
+    compared = _compared(records, chosen, pairs, metric)
+    return compared.assign(horizon=[one[0] for one in compared["horizons"]])
 
 
 def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[str]:
@@ -119,49 +106,54 @@ def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[st
     return [f"{' '.join(said)} Attentions are compared here, not models."] if said else []
 
 
-def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str) -> list[Claim]:
-    """Answer all questions of an experiment table by table; all their comparisons are one family (Holm)."""
-    asked = []
-    for question in questions:
-        arms, others = (best_of(chosen, names, metric) for names in (question.arms, question.others))
-        asked.append([(*table, arms[table], others[table]) for table in arms if table in others])
-    compared = _compared(records, chosen, list(dict.fromkeys(pair for pairs in asked for pair in pairs)), metric)
+def answered(records: Records, chosen: pd.DataFrame, suite: Suite, metric: str) -> list[Claim]:
+    """Answer the questions of a suite, data by data; their arms are attentions, whatever predictor is named."""
+    edges = chosen.groupby(_ARM)["is_edge"].first()
+    asked: dict[str, list[tuple[str, tuple[int, ...], str, str]]] = {}
+    for question in suite.questions:
+        arm, other = (name.rpartition(", ")[2] for name in (*question.arms, question.against))
+        asked[question.ask] = []
+        for dataset, part in chosen.groupby("dataset", sort=False):
+            of_arm, of_other = (set(part.loc[part["attention"] == name, "horizon"]) for name in (arm, other))
+            if both := tuple(sorted(of_arm & of_other)):
+                asked[question.ask].append((str(dataset), both, arm, other))
+    compared = _compared(
+        records, chosen, list(dict.fromkeys(pair for pairs in asked.values() for pair in pairs)), metric
+    )
     found = {tuple(row[name] for name in _PAIR): row for row in compared.to_dict("records")}
-    edges, claims = chosen.groupby(_ARM)["is_edge"].first(), []
-    for question, pairs in zip(questions, asked, strict=True):
+    claims = []
+    for ask, pairs in asked.items():
         parts = []
-        for pair in pairs:
-            dataset, horizon, *names = pair
-            is_edge = [bool(edges[dataset, horizon, name]) for name in names]
-            verdict, words = _verdict(found[pair], is_open=all(is_edge))
-            if verdict is not None and is_edge[int(verdict)]:
-                verdict, words = None, f"{words}, where the rate of {names[int(verdict)]} is at the edge of those tried"
-            forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
-            parts.append((f"{dataset}, {horizon}: {words}{forms}", verdict))
-        claims.append(claim_of(question.text, parts, _RULE, is_of_paper=question.is_of_paper))
+        for dataset, horizons, *names in pairs:
+            row = found[(dataset, horizons, *names)]
+            verdict = {"better": True, "worse": False}.get(row["verdict"])
+            words = f"{dataset}: {percent(row['percent'])} ({percent(row['percent_low'])} to "
+            words += f"{percent(row['percent_high'])}), {row['verdict']}"
+            if verdict is not None:
+                loser = names[int(verdict)]
+                at_edge = sum(bool(edges[dataset, horizon, loser]) for horizon in horizons)
+                if row["seeds"] < MIN_SEEDS:
+                    verdict, words = None, f"{words}, too few seeds"
+                elif 2 * at_edge > len(horizons):
+                    verdict, words = None, f"{words}, where the rate of {loser} is at the edge of those tried"
+            parts.append((words, verdict))
+        seeds = sorted({found[pair]["seeds"] for pair in pairs})
+        size = f"width {listed(chosen['width'])}; {' or '.join(map(str, seeds))} seeds; {listed(chosen['steps'])} steps"
+        ours = ask.endswith(OURS)
+        claims.append(claim_of(ask.removesuffix(OURS), parts, _RULE, is_of_paper=not ours, size=size))
     return claims
 
 
-def _verdict(row: Mapping[str, Any], *, is_open: bool) -> tuple[bool | None, str]:
-    """Decide one comparison; `is_open` says that both arms were best at the edge, so that it decides nothing."""
-    interval = f"{percent(row['percent'])} ({percent(row['percent_low'])} to {percent(row['percent_high'])})"
-    if row["seeds"] < MIN_SEEDS:
-        return None, f"{interval}, too few seeds"
-    verdict = {"better": True, "worse": False}.get(row["verdict"])
-    open_too = ", and the rates of both are at the edge of those tried" if verdict is None and is_open else ""
-    return verdict, f"{interval}, {row['verdict']}{open_too}"
-
-
 def _compared(
-    records: Records, chosen: pd.DataFrame, pairs: Sequence[tuple[str, int, str, str]], metric: str
+    records: Records, chosen: pd.DataFrame, pairs: Sequence[tuple[str, tuple[int, ...], str, str]], metric: str
 ) -> pd.DataFrame:
-    """Compare the chosen runs of two attentions in a table, whatever their rates were; p-values are corrected."""
+    """Compare the chosen runs of two attentions on some data, mean over horizons; p-values are corrected."""
     keys = set(chosen["key"])
     rows = {row["key"]: {**row, "predictor": _CHOSEN} for row in records.table.to_pylist() if row["key"] in keys}
     analysis = Analysis(Records.of(rows.values()))
     found = [
-        analysis.difference(dataset, [label(_CHOSEN, arm)], label(_CHOSEN, other), metric, [horizon])
-        for dataset, horizon, arm, other in pairs
+        analysis.difference(dataset, [label(_CHOSEN, arm)], label(_CHOSEN, other), metric, list(horizons))
+        for dataset, horizons, arm, other in pairs
     ]
     compared = []
     for pair, one, p in zip(pairs, found, holm([one.p_value for one in found]), strict=True):

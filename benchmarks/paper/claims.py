@@ -19,20 +19,25 @@ from benchmarks.measuring import table
 from tsattn.saved_folders import write_text, write_whole
 
 CLAIMS_FILE = "claims.json"
-ASKED_BY = {True: "the paper", False: "ours"}
-WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
+MIN_SEEDS = 3  # of each arm, below which no claim is decided
+WORDS = {True: "**holds**", False: "**refuted at this size**", None: "undecided"}
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: `found` has the numbers of the runs, `holds` is None where it is not decided, by the `rule`."""
+    """One claim: `found` has the numbers of the runs of a `size`, `holds` is None where they decide nothing."""
 
     text: str
     found: str
     holds: bool | None
     rule: str
     is_of_paper: bool = True  # else the paper says nothing of it, and we ask
+    size: str = ""
+
+    @property
+    def shown(self) -> str:
+        return self.text if self.is_of_paper else f"{self.text} (ours)"
 
 
 @dataclass(frozen=True)
@@ -49,29 +54,28 @@ class PaperReport:
     differs: Sequence[str]
 
 
-def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: float) -> None:
-    """Write ``report.md``, ``table.csv``, ``figure.png`` and ``claims.json``; `seconds` are by the clock."""
+def write_outcome(folder: Path, report: PaperReport, made: str, command: str, left: int = 0) -> None:
+    """Write ``report.md``, ``table.csv``, ``figure.png`` and ``claims.json``; `left` runs may change what they say."""
     rules = {rule: f"({number})" for number, rule in enumerate(dict.fromkeys(one.rule for one in report.claims), 1)}
-    rows = [
-        (one.text, ASKED_BY[one.is_of_paper], one.found, WORDS[one.holds], rules[one.rule]) for one in report.claims
-    ]
+    more = f"; {left} runs left" if left else ""
+    rows = [(one.shown, WORDS[one.holds], one.found, f"{one.size}{more}", rules[one.rule]) for one in report.claims]
     about = " ".join((report.doc or "").split("\n\n")[-1].split())
     parts = [
         f"# {report.title}",
         *filter(None, [about]),
         "## Claims",
-        "\n".join(table(("claim", "of", "here", "", "rule"), rows)[:-1]),
+        "\n".join(table(("claim", "verdict", "here", "size", "rule"), rows)[:-1]),
     ]
     parts += ["\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items())]
     parts += [f"![{report.caption}](figure.png)", f"*{report.caption}*", "## Runs", report.legend]
     parts += [markdown_table(report.table), "## What differs from the paper"]
     parts += ["\n".join(f"- {one}" for one in report.differs), "## How it was made", made]
     claims = [
-        {"claim": one.text, "is_of_paper": one.is_of_paper, "found": one.found}
+        {"claim": one.shown, "is_of_paper": one.is_of_paper, "found": one.found, "size": f"{one.size}{more}"}
         | {"holds": None if one.holds is None else bool(one.holds)}  # NumPy's is not JSON's
         for one in report.claims
     ]
-    content = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}
+    content = {"title": report.title, "command": command, "claims": claims}
     write_text(folder / "table.csv", report.table.to_csv(index=False))
     write_whole(folder / "figure.png", lambda file: report.figure.savefig(file, format="png", dpi=130))
     write_text(folder / "report.md", "\n\n".join(parts) + "\n")
@@ -87,37 +91,58 @@ def most(verdicts: Iterable[bool | None]) -> bool | None:
     return None
 
 
-def claim_of(text: str, parts: Iterable[tuple[str, bool | None]], rule: str, *, is_of_paper: bool = True) -> Claim:
+def claim_of(
+    text: str, parts: Iterable[tuple[str, bool | None]], rule: str, *, is_of_paper: bool = True, size: str = ""
+) -> Claim:
     """Make a claim that most of some comparisons decide, each with its words and its verdict."""
     found = [*parts]
     words = "; ".join(words for words, _ in found) or "no such runs"
-    return Claim(text, words, most(verdict for _, verdict in found), rule, is_of_paper)
+    return Claim(text, words, most(verdict for _, verdict in found), rule, is_of_paper, size)
 
 
-def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Return the interval of a mean by Student's t; infinite for fewer than two values."""
-    if len(values) < 2:
-        return -math.inf, math.inf
-    mean = float(np.mean(values))
-    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values))
-    return mean - reach, mean + reach
+@dataclass(frozen=True)
+class Pooled:
+    """The mean of paired differences, its interval of 95 %, and the least difference that would be detected."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    detectable: float  # with a power of 80 %
+    below: int
+    pairs: int
+    seeds: int
+
+    def verdict(self) -> bool | None:
+        """Return whether the difference lies below 0, None where that is not decided."""
+        if self.seeds < MIN_SEEDS or self.low <= 0 <= self.high:
+            return None
+        return self.mean < 0
+
+    def is_within(self, margin: float) -> bool:
+        """Return whether the interval of 90 % lies within a margin on both sides of 0."""
+        known = stats.t(max(1, self.seeds - 1))
+        reach = (self.high - self.mean) * float(known.ppf(0.95) / known.ppf(0.975))
+        return self.seeds >= MIN_SEEDS and abs(self.mean) + reach < margin
 
 
-def is_lower(errors: Sequence[float], others: Sequence[float], level: float = 0.95) -> bool | None:
-    """Return whether the errors of seeds, not paired, lie below all others, or above (False); None if neither.
+def pooled(differences: pd.Series) -> Pooled:
+    """Pool paired differences, indexed by ``size`` and ``seed``: sizes count alike, and seeds are clusters.
 
-    The interval of the difference of their mean logarithms (Welch) must exclude 0, too.
+    A seed may lack a size. Where none does, this is Student's t of the means of seeds.
     """
-    if min(len(errors), len(others)) < 2:
-        return None
-    below, above = max(errors) < min(others), min(errors) > max(others)
-    if not below and not above:
-        return None
-    if np.ptp(errors) == 0 and np.ptp(others) == 0:
-        return below
-    moments = (value for logs in map(np.log, (errors, others)) for value in (logs.mean(), logs.std(ddof=1), len(logs)))
-    p = float(stats.ttest_ind_from_stats(*moments, equal_var=False).pvalue)
-    return below if p < 1 - level else None
+    by_size = differences.groupby("size")
+    mean = float(by_size.mean().mean())
+    shares = (differences - by_size.transform("mean")) / by_size.transform("size") / by_size.ngroups
+    by_seed = shares.groupby("seed").sum()
+    seeds, error = len(by_seed), math.inf
+    if seeds > 1:
+        error = math.sqrt(seeds / (seeds - 1) * float((by_seed**2).sum()))
+    known = stats.t(max(1, seeds - 1))
+    reach, detectable = (error * float(one) for one in (known.ppf(0.975), known.ppf(0.975) + known.ppf(0.8)))
+    p = 2 * float(known.sf(abs(mean) / error)) if error else math.nan
+    counts = int((differences < 0).sum()), len(differences), seeds
+    return Pooled(mean, mean - reach, mean + reach, p, detectable, *counts)
 
 
 def with_spread(value: float, spread: float) -> str:

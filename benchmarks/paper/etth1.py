@@ -1,11 +1,11 @@
 """Whether multi-level attention forecasts ETTh1 with a lower error than standard attention.
 
-    python benchmarks/paper/etth1.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
+    python benchmarks/paper/etth1.py [--size small|h100] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
 Encoder transformers of two layers, whose tokens are single hours of all channels, forecast ETTh1 with standard
 attention, MLR attention of 2, 4 and 8 levels, MLR attention whose blocks are the days of the calendar, sliding windows
 and BTT. For every arm alike the learning rate, one of a few, and the number of steps at that rate, 200 or 1000, have
-the least validation error, mean of the seeds.
+the least validation error, mean of three seeds.
 """
 
 from __future__ import annotations
@@ -18,26 +18,18 @@ if not __package__:
 
 import pandas as pd
 
-from benchmarks.paper.chosen_arms import TABLES, Question, beside_ridge, forecast_report
+from benchmarks.paper.chosen_arms import TABLES, beside_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
 from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import Suite
 
 METRIC = "mae"
 _WIDTH = 512  # of the paper
-_LOWER = "{} a lower MAE than standard attention."
-_QUESTIONS = (
-    Question(_LOWER.format("MLR attention of two levels has"), ["mlr_2"], is_of_paper=True),
-    Question(_LOWER.format("MLR attention of four levels has"), ["mlr_4"], is_of_paper=True),
-    Question(_LOWER.format("MLR attention of eight levels has"), ["mlr_8"]),
-    Question(_LOWER.format("MLR attention whose blocks are days has"), ["mlr_days"]),
-    Question(_LOWER.format("Sliding windows have"), ["swa"]),
-    Question(_LOWER.format("BTT has"), ["btt"]),
-)
 
 
-def report(records: Records) -> PaperReport:
+def report(records: Records, suite: Suite) -> PaperReport:
 
     def differs(chosen: pd.DataFrame) -> list[str]:
         dropout = " or ".join(f"{one:g}" for one in sorted(chosen["dropout"].dropna().unique())) or "0.1"
@@ -60,10 +52,10 @@ def report(records: Records) -> PaperReport:
 
     return forecast_report(
         records,
+        suite,
         METRIC,
         "Forecasts of ETTh1",
         __doc__,
-        _QUESTIONS,
         differs,
         tried="how many pairs of a rate and a number of steps there were, of which",
         by=" by horizon",

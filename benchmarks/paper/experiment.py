@@ -24,10 +24,10 @@ from tsattn.experiments import Experiment
 from tsattn.experiments.configs import get_at
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import FILE, LABELS, Records
-from tsattn.leaderboard.suite import read_suite
+from tsattn.leaderboard.suite import Suite, read_suite
 
 RESULTS = Path(__file__).parents[1] / "results" / "paper"
-MIN_SEEDS = 3  # of each arm, below which no claim is decided
+OURS = " (ours)"  # ends a question that the paper does not answer
 EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
 BEHIND = "with its rate at the edge of those tried"
 
@@ -55,7 +55,9 @@ left, report.md, table.csv, figure.png and claims.json made of it."""
 def new_parser(name: str, doc: str | None, **more: Any) -> argparse.ArgumentParser:
     raw, script = argparse.RawDescriptionHelpFormatter, f"python benchmarks/paper/{name}.py"
     parser = argparse.ArgumentParser(prog=script, description=(doc or "").strip(), formatter_class=raw, **more)
-    parser.add_argument("--report-only", action="store_true", help="write the report of what is there")
+    parser.add_argument(
+        "--report-only", action="store_true", help="write the report of what is there, with how many runs are left"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list what would be run, and end")
     parser.add_argument("--output", type=Path, metavar="DIR", help=f"default: benchmarks/results/paper/{name}")
     return parser
@@ -63,21 +65,21 @@ def new_parser(name: str, doc: str | None, **more: Any) -> argparse.ArgumentPars
 
 @dataclass(frozen=True)
 class PaperExperiment:
-    """An experiment that the leaderboard runs: its suites are ``NAME_small.yaml`` and ``NAME_full.yaml``."""
+    """An experiment that the leaderboard runs, of the suites ``NAME_small.yaml`` and ``NAME_h100.yaml`` (a GPU)."""
 
     name: str
     doc: str
-    report: Callable[[Records], PaperReport]
+    report: Callable[[Records, Suite], PaperReport]
     suites: Path = Path(__file__).parent / "suites"
 
     def main(self, words: Sequence[str] | None = None) -> int:
         """Run what is left of the suite and write its report; return the exit code of `tsattn benchmark`."""
         parser = new_parser(self.name, self.doc, epilog=_EPILOG, allow_abbrev=False)
-        parser.add_argument("--size", choices=("small", "full"), default="small", help="two cores, or a GPU")
+        parser.add_argument("--size", choices=("small", "h100"), default="small", help="two cores, or a GPU")
         parser.add_argument("--folder", type=Path, metavar="DIR", help="of the runs (default: runs/paper/SUITE)")
         options, how = parser.parse_known_args(words)
         if any(word.split("=")[0] == "--suite" for word in how):
-            parser.error("the suite is that of the experiment: --size small or --size full")
+            parser.error("the suite is that of the experiment: --size small or --size h100")
         if options.report_only and how:
             parser.error(f"with --report-only nothing is run: leave {how[0]} out")
         suite, command = f"{self.name}_{options.size}", parser.prog
@@ -95,10 +97,12 @@ class PaperExperiment:
             if not (output / FILE).is_file():
                 raise UserError(f"nothing was run into {output} yet: run it without --report-only")
             records = Records.read(output)
-            if left := left_of(records, file):
+            left = left_of(records, file)
+            if left and not options.report_only:
                 raise UserError(f"{number_of(left, 'run')} of {suite} left: the report is made when all are done")
             runs = runs_of(records)
-            write_outcome(output, self.report(records), how_made(runs, command, suite), seconds=clock_seconds(runs))
+            made = how_made(runs, command, suite)
+            write_outcome(output, self.report(records, read_suite(file)), made, command, left)
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 0 if left and not options.report_only else 2
@@ -149,7 +153,7 @@ def chosen_by_validation(
     """Choose for each arm (columns) the candidate (columns) with the least validation error, mean over seeds.
 
     A candidate is not chosen if one of its runs failed, or another one of the arm has more seeds. ``candidates`` is
-    their number, and ``is_edge`` whether the first column of that has the least or greatest number of those tried.
+    their number, and ``is_edge`` whether the first column of that has the least or greatest of several tried.
     """
     parts = [runs.iloc[:0].assign(candidates=0, is_edge=False)]
     for _, part in runs.groupby([*arm], dropna=False, sort=False):
@@ -161,7 +165,8 @@ def chosen_by_validation(
         whole = whole[sizes == sizes.max()]
         means = whole.groupby([*candidate], dropna=False)[error].transform("mean")
         best, tried = whole[means == means.min()], part[candidate[0]]
-        is_edge = pd.api.types.is_numeric_dtype(tried) and best[candidate[0]].iloc[0] in (tried.min(), tried.max())
+        ends = {tried.min(), tried.max()} if pd.api.types.is_numeric_dtype(tried) else set()
+        is_edge = len(ends) > 1 and best[candidate[0]].iloc[0] in ends
         parts.append(best.assign(candidates=len(groups), is_edge=is_edge))
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
@@ -277,8 +282,8 @@ def measure_and_report(
         print(f"error: nothing was measured in {options.output}: run it without --report-only", file=sys.stderr)
         return 2
     lines = [f"- {_called(about)}: {about['seconds'] / 60:.0f} minutes; {_versions(about)}" for about in known]
-    seconds, made = sum(about["seconds"] for about in known), "\n".join([f"`{command}`, by the clock:", *lines])
-    write_outcome(options.output, report(rows[rows[column].isin(numbers)]), made, seconds=seconds)
+    made = "\n".join([f"`{command}`, by the clock:", *lines])
+    write_outcome(options.output, report(rows[rows[column].isin(numbers)]), made, command)
     print(f"report: {options.output / 'report.md'}")
     return 0
 

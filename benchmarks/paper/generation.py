@@ -34,7 +34,7 @@ from tsattn.descriptions import Description
 from tsattn.leaderboard.suite import read_suite
 from tsattn.task import Output, Task
 
-SUITES = [read_suite(Path(__file__).parent / "suites" / f"language_{size}.yaml") for size in ("small", "full")]
+SUITES = [read_suite(Path(__file__).parent / "suites" / f"language_{size}.yaml") for size in ("small", "h100")]
 ROUNDS = 3  # in each of which the median of the turns is found, to know its spread
 HEAD = 64  # components of a head
 _LAYERS = 6
@@ -43,8 +43,8 @@ _TOLERANCE = 1e-4  # of scores whose standard deviation is about 0.6; float32 co
 
 def attentions_of(T: int) -> dict[str, Description]:
     """Return the attentions of the suite whose pieces have T characters, else the next longer, if any."""
-    small, full = SUITES
-    suite = small if max(small.horizons) >= T else full
+    small, large = SUITES
+    suite = small if max(small.horizons) >= T else large
     return {name: arm.description for name, arm in suite.attentions.items()}
 
 
@@ -147,7 +147,8 @@ def _keys_claim(table: pd.DataFrame) -> Claim:
     )
     holds = bool(((part["bytes_over"] < 1) & (part["key_bytes"] == part["closed_form"])).all())
     rule = "fewer bytes at every length, as many as the closed form T sum(r_l / p_l) has"
-    return Claim("MLR attention has a smaller cache of keys than standard attention.", found, holds, rule)
+    size = f"T {', '.join(map(str, part['T']))}"
+    return Claim("MLR attention has a smaller cache of keys than standard attention.", found, holds, rule, size=size)
 
 
 def _size(value: float) -> str:
@@ -168,10 +169,10 @@ def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
         parts.append((words, is_slower))
     rule = (
         "at most lengths every round is slower than each of standard attention, and at none faster; the reverse does "
-        "not hold; else it is not decided"
+        "not hold; else it is undecided"
     )
-    text = f"MLR attention, which holds fewer keys, writes more slowly than standard attention ({machine})."
-    return claim_of(text, parts, rule, is_of_paper=False)
+    text = "MLR attention, which holds fewer keys, writes more slowly than standard attention."
+    return claim_of(text, parts, rule, is_of_paper=False, size=machine)
 
 
 def _figure(table: pd.DataFrame) -> Figure:

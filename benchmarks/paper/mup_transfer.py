@@ -1,6 +1,6 @@
 """The best learning rate of a narrow transformer is the best of one four times as wide by the muP rules, and not else.
 
-    python benchmarks/paper/mup_transfer.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
+    python benchmarks/paper/mup_transfer.py [--size small|h100] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
 Transformers with BTT and bilinear MLR attention are trained on drawn waves, never the same twice, at both widths with
 every rate of a grid of factor 2: by the muP rules with `scaling: mup`, and as PyTorch initialises and trains, with one
@@ -19,26 +19,23 @@ if not __package__:
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy import stats
 
-from benchmarks.paper.claims import Claim, PaperReport, new_axes, with_spread
-from benchmarks.paper.experiment import MIN_SEEDS, PaperExperiment, listed, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, new_axes, pooled
+from benchmarks.paper.experiment import PaperExperiment, listed, runs_of
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import Suite
 
-COST = 1.05  # the error of the narrow model's rate over the wide one's least error, up to which it is as good
-_DRAWS, _SEED = 10_000, 20240607
 _NAMES = {"btt": "BTT", "bilinear_mlr": "bilinear MLR", "standard": "standard", "mlr": "MLR"}
 _RULES = {True: "muP", False: "plain"}
 _RULE = (
-    "the rates with the least validation error, neither of them at the edge of the grid; the interval of 95 % of what "
-    "the narrow model's costs the wide one, where it goes over, lies below "
-    f"{COST:g} of its error, and where it does not, above that, or the wide model diverges; and a rate as far away as "
-    "the widths differ costs more than that. The interval is over seeds: of what each rate costs by Student's t, and "
-    "of which rate is the narrow model's by drawing its seeds anew"
+    "of each seed, the rate with the least validation error at either width: by how much the logarithm of that of the "
+    "wide model is above that of the narrow one. It moves where the interval of 95 % of the mean (Student's t over "
+    "seeds) excludes 0; else it stays where the interval of 90 % lies within a factor of 2, a step of the grid; else "
+    "undecided, as where most seeds have their best rate at an edge of the grid"
 )
 
 
-def report(records: Records) -> PaperReport:
+def report(records: Records, suite: Suite) -> PaperReport:
     runs = runs_of(records).rename(columns={"learning_rate": "rate"})
     runs = runs[runs["kind"].notna()].astype({"mup": bool, "width": int, "rate": float})
     failed = runs["status"] != "done"  # as a run that diverged
@@ -49,7 +46,7 @@ def report(records: Records) -> PaperReport:
     return PaperReport(
         title="muP: whether learning rates go from narrow to wide",
         doc=__doc__,
-        claims=[_claim(runs, means, kind, mup) for kind in kinds for mup in (True, False)],
+        claims=[_claim(runs, kind, mup) for kind in kinds for mup in (True, False)],
         table=_table(means),
         legend="`error` is the squared error on new waves, mean of the seeds, and `spread` its standard deviation over "
         "them; it is infinite where a run diverged. A muP rate is that of a hidden weight with 768 inputs.",
@@ -85,68 +82,35 @@ def _means(runs: pd.DataFrame) -> pd.DataFrame:
     return groups.agg(**of, seeds=("seed", "size")).reset_index()
 
 
-def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Claim:
-    part = means[(means["kind"] == kind) & (means["mup"] == mup)]
-    widths = sorted(part["width"].unique())
-    text = f"{_NAMES.get(kind, kind)}: the best rate of the narrow model is the best of the wide one"
-    text += " by the muP rules." if mup else ", which it is not without the muP rules."
-    narrow, wide = (part[part["width"] == width].set_index("rate") for width in (widths[0], widths[-1]))
-    if not all((table["validation"] < math.inf).any() for table in (narrow, wide)):
-        return Claim(text, "no rate was run at both widths without a failure", None, _RULE)
-    first, second = float(narrow["validation"].idxmin()), float(wide["validation"].idxmin())
-    own = runs[(runs["kind"] == kind) & (runs["mup"] == mup)]
-    low, cost, high = _cost(*(own[own["width"] == width] for width in (widths[0], widths[-1])), first, second)
-    least = with_spread(float(wide.loc[second, "error"]), float(wide.loc[second, "spread"]))
-    costs = f"costs the wide model {cost:.3f} ({low:.3f} to {high:.3f}) of its least error"
-    if math.isinf(cost):
-        costs = "makes the wide model diverge"
-    found = f"best at {widths[0]}: {_power(first)}, at {widths[-1]}: {_power(second)} ({least}); the former {costs}"
-    transfers = True if high < COST else False if low > COST else None
-    both = (first, narrow), (second, wide)
-    at_edge = {_power(rate) for rate, table in both if rate in (min(table.index), max(table.index))}
-    if at_edge:
-        found += f"; {' and '.join(sorted(at_edge))} is at the edge of the grid"
-    errors, factor = wide["error"], widths[-1] / widths[0]
-    near = errors[(errors.index >= second / factor) & (errors.index <= second * factor)]
-    is_curved = bool((near > COST * errors[second]).any())
-    if not is_curved:
-        found += "; no rate near by costs the wide model more"
-    has_all = part["seeds"].min() >= max(MIN_SEEDS, part["seeds"].max())
-    if at_edge or not is_curved or not has_all:
-        transfers = None
-    return Claim(text, found, transfers if mup or transfers is None else not transfers, _RULE)
+def _claim(runs: pd.DataFrame, kind: str, mup: bool) -> Claim:
+    own = runs[(runs["kind"] == kind) & (runs["mup"] == mup) & (runs["validation_mse"] < math.inf)]
+    widths, size = sorted(own["width"].unique()), f"width {listed(own['width'])}; {listed(own['steps'])} steps"
+    name = _NAMES.get(kind, kind)
+    text = f"{name}: by the muP rules the best rate of the narrow model is that of the wide one."
+    if not mup:
+        text = f"{name}: without the muP rules the best rate moves with the width."
+    if len(widths) < 2:
+        return Claim(text, "no rate was run at both widths without a failure", None, _RULE, size=size)
+    best, at_edge = zip(*(_best_rates(own[own["width"] == width]) for width in (widths[0], widths[-1])), strict=True)
+    shift = np.log2(best[1] / best[0]).dropna()
+    result = pooled(shift.rename_axis("seed").to_frame("shift").assign(size=0).set_index("size", append=True)["shift"])
+    moves = True if result.verdict() is not None else False if result.is_within(1) else None
+    factor, low, high = (2.0**one for one in (result.mean, result.low, result.high))
+    found = f"{factor:.2f} times ({low:.2f} to {high:.2f}) from width {widths[0]} to {widths[-1]}"
+    if any(2 * one.sum() > len(one) for one in at_edge):
+        moves, found = None, f"{found}, with the best rates at an edge of the grid"
+    elif moves is None:
+        found += f"; {2**result.detectable:.1f} times would be detected"
+    holds = None if moves is None else moves != mup
+    return Claim(text, found, holds, _RULE, size=f"{result.seeds} seeds; {size}")
 
 
-def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float) -> tuple[float, float, float]:
-    """Return the mean ratio over seeds of the wide model's errors at the best rates of both, in its interval.
-
-    Which rate is the narrow model's is as uncertain as its seeds differ: it is chosen again from seeds drawn with
-    replacement, and each choice costs what Student's t over the seeds of the wide model says.
-    """
-    errors = _by_rate(wide, "mse")
-    ratios = {float(rate): column.dropna().to_numpy() for rate, column in errors.div(errors[second], axis=0).items()}
-    if np.isinf(ratios[first]).any():
-        return (math.inf,) * 3
-    cost = math.exp(float(np.log(ratios[first]).mean()))
-    if len(errors) < MIN_SEEDS:
-        return 0.0, cost, math.inf
-    rng = np.random.default_rng(_SEED)
-    validation = _by_rate(narrow, "validation_mse")
-    seeds = rng.integers(0, len(validation), (_DRAWS, len(validation)))
-    means = validation.fillna(math.inf).to_numpy()[seeds].mean(1)
-    chosen = np.asarray(validation.columns)[means.argmin(1)]
-    costs = np.full(len(chosen), math.inf)
-    for rate in set(chosen):
-        logs = np.log(ratios.get(rate, [math.inf]))
-        if len(logs) >= MIN_SEEDS and np.isfinite(logs).all():
-            spread = stats.sem(logs) * rng.standard_t(len(logs) - 1, len(chosen))
-            costs = np.where(chosen == rate, np.exp(logs.mean() + spread), costs)
-    low, high = np.quantile(costs, [0.025, 0.975], method="nearest")
-    return float(low), cost, float(high)
-
-
-def _by_rate(runs: pd.DataFrame, error: str) -> pd.DataFrame:
-    return runs.pivot_table(index="seed", columns="rate", values=error, aggfunc="first")
+def _best_rates(runs: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the best rate of each seed, and whether it is the least or the greatest of those that the seed has."""
+    errors = runs.pivot_table(index="seed", columns="rate", values="validation_mse", aggfunc="first")
+    best, known = errors.idxmin(axis=1), errors.notna()
+    first, last = known.idxmax(axis=1), known.loc[:, ::-1].idxmax(axis=1)
+    return best, (best == first) | (best == last)
 
 
 def _power(rate: float) -> str:

@@ -37,7 +37,7 @@ _CASE = ["machine", "contender", "T", "causal", "pass"]
 
 _RULE = (
     "in most cases (lengths, passes, causal or not) each round takes longer than {} beside it, and in none each "
-    "takes less; the reverse does not hold; else it is not decided"
+    "takes less; the reverse does not hold; else it is undecided"
 )
 
 
@@ -104,24 +104,25 @@ def _claim(cases: pd.DataFrame, machine: str, path: str, is_alike: bool) -> Clai
     other = f"standard {path.partition(' ')[2]}" if is_alike else "SDPA"
     if is_alike:
         part = part.assign(least=part["alike_least"], greatest=part["alike_greatest"])
-    said = []
-    for which, of_pass in part.groupby("pass", sort=False):
-        by_length = of_pass.groupby("T").agg({"least": "min", "greatest": "max"})
-        ratios = ", ".join(f"{row['least']:.2f} to {row['greatest']:.2f} (T {T})" for T, row in by_length.iterrows())
-        said.append(f"{which}: {ratios}")
+    found = "; ".join(
+        f"{which}: {of_pass['least'].min():.2f} to {of_pass['greatest'].max():.2f} times"
+        for which, of_pass in part.groupby("pass", sort=False)
+    )
     verdicts = [
         None if row.rounds < ROUNDS else True if row.least > 1 else False if row.greatest < 1 else None
         for row in part.itertuples()
     ]
     is_of_paper = "native" not in path  # which is no kernel of PyTorch
     by = "by PyTorch's kernels" if is_of_paper else "by our own kernel"
+    lengths = sorted({part["T"].min(), part["T"].max()})
     return Claim(
-        f"MLR attention {by} takes longer than {'standard attention' if is_alike else 'SDPA'} ({path} beside {other}, "
-        f"{machine}; {PAPER} times as long in the paper).",
-        f"over {other}, the range of rounds, causal and not: {'; '.join(said)}",
+        f"MLR attention {by} takes longer than {'standard attention' if is_alike else 'SDPA'} ({path} compared with "
+        f"{other}; {PAPER} times as long in the paper).",
+        f"{found}, the range of lengths and rounds, causal and not",
         most(verdicts),
         _RULE.format(other),
-        is_of_paper=is_of_paper,
+        is_of_paper,
+        f"{machine}; T {' to '.join(map(str, lengths))}",
     )
 
 

@@ -1,6 +1,8 @@
 """Made-up records of runs, of which a test knows what they say."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -9,6 +11,7 @@ import pandas as pd
 import yaml
 
 from tsattn.leaderboard.records import Records, by_stretch
+from tsattn.leaderboard.suite import Suite
 
 PROMPT_DIMENSIONS = 8
 AROUND = (0.0002, 0.005)  # learning rates about that of .001, which validation likes less
@@ -45,6 +48,18 @@ def made_up(
 
 def records_of(*parts: list[Record] | Record) -> Records:
     return Records.of(one for part in parts for one in (part if isinstance(part, list) else [part]))
+
+
+def suite_of(predictors: Iterable[str], attentions: Iterable[str], questions: Iterable[tuple[str, str, str]]) -> Suite:
+    """A suite of which only names and questions matter: words, an arm, and what it is compared with."""
+    backbones = {name: {"backbone": {"kind": "x", "d_model": n}} for n, name in enumerate(predictors)}
+    first = next(iter(backbones))
+    asked = []
+    for ask, *pair in questions:
+        one, other = (arm if ", " in arm else f"{first}, {arm}" for arm in pair)
+        asked.append({"ask": ask, "arms": [one], "against": other})
+    content = {"data": ["ETTh1"], "horizons": [8], "predictors": backbones, "questions": asked}
+    return Suite.of("made_up", yaml.safe_dump(content | {"attentions": dict.fromkeys(attentions, "standard")}))
 
 
 def at_rates(make: Callable[[float, Any], list[Record]], best: Any, worse: Any) -> list[Record]:
@@ -95,24 +110,15 @@ def prompt_runs(
     kind: str,
     errors: list[float],
     *,
-    heads: int = 8,
-    width: int = 16,
     rate: float | None = None,
     validation: float | None = None,
-    flops: float = 1000.0,
     status: str = "done",
-    **description: Any,
 ) -> list[Record]:
-    """The seeds of an arm with one learning rate; errors are those over d."""
+    """The seeds of an arm of width 16 with one learning rate; errors are those over d."""
     if rate is None:
-        named = {"heads": heads, "width": width, "flops": flops, "status": status, **description}
-
-        def make(rate: float, validation: float | None) -> list[Record]:
-            return prompt_runs(name, kind, errors, rate=rate, validation=validation, **named)
-
-        return at_rates(make, validation, 9 * max(errors) + 9)
-    attention = {"kind": kind, **({"ranks": [1, 1], "blocks": [1, 2]} if kind == "bilinear_mlr" else {}), **description}
-    backbone = {"d_model": width, "num_heads": heads, "num_layers": 3, "attention": attention}
+        of = name, kind, errors
+        return at_rates(lambda rate, v: prompt_runs(*of, rate=rate, validation=v, status=status), validation, 9)
+    backbone = {"d_model": 16, "num_heads": 8, "num_layers": 3, "attention": {"kind": kind}}
     experiment = {
         "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS, "batch_size": 64, "curriculum": 0.06}},
         "model": {"learning_rate": rate, "backbone": backbone},
@@ -122,7 +128,7 @@ def prompt_runs(
     for seed, error in enumerate(errors, 1):
         scores = {"mse": error, "validation_mse": error if validation is None else validation}
         scores = {of: PROMPT_DIMENSIONS * value for of, value in scores.items()}
-        found.append(made_up(f"w{width}_{heads}_{rate}", name, seed, experiment, status, **scores, flops=flops))
+        found.append(made_up(f"w16_8_{rate}", name, seed, experiment, status, **scores))
     return found
 
 

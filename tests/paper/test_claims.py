@@ -1,7 +1,10 @@
 """What numbers of a few seeds decide, what validation chooses, and the reports that say so."""
 
+from __future__ import annotations
+
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from benchmarks.paper import in_context, overview
-from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, write_outcome
+from benchmarks.paper.claims import Claim, PaperReport, most, pooled, write_outcome
 from benchmarks.paper.experiment import (
     chosen_by_validation,
     clock_seconds,
@@ -23,32 +26,35 @@ from benchmarks.paper.experiment import (
     timed_parser,
 )
 from tests.docs.blocks import ROOT
-from tests.paper.made_up import closed_form, prompt_runs, records_of
+from tests.paper.made_up import AROUND, closed_form, prompt_runs, records_of, suite_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
 
 SCRIPTS = ROOT / "benchmarks" / "paper"
 
 
-@pytest.mark.parametrize(
-    ("errors", "others", "found"),
-    [
-        ([0.1, 0.11, 0.12], [0.5, 0.6, 0.55], True),
-        ([0.5, 0.6, 0.55], [0.1, 0.11, 0.12], False),
-        ([0.1, 0.11, 0.52], [0.5, 0.6, 0.55], None),  # one seed lies among the others
-        ([0.1, 0.11, 0.12], [0.13, 0.9, 5.0], None),  # all below, but for what the spread says by chance
-        ([0.1], [0.5, 0.6], None),
-        ([0.1, 0.1], [0.1, 0.1], None),
-    ],
-)
-def test_errors_are_lower_with_every_seed_and_beyond_their_spread(
-    errors: list[float], others: list[float], found: bool | None
-) -> None:
-    assert is_lower(errors, others) is found
-    expected = stats.ttest_1samp([1.0, 2.0, 4.0], 0).confidence_interval(0.95)
-    assert mean_interval([1.0, 2.0, 4.0]) == pytest.approx((expected.low, expected.high))
-    assert mean_interval([1.0]) == (-math.inf, math.inf)
-    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
+def test_most_decide_where_none_says_the_opposite() -> None:
+    assert [most(one) for one in ([True], [True, True, None])] == [True, True]
+    assert [most(one) for one in ([True, None], [True, True, False], [None], [])] == [None] * 4
+    assert most([False, False, None]) is False
+
+
+def test_sizes_count_alike_and_seeds_are_clusters() -> None:
+    values = {
+        (size, seed): 0.1 * size + 0.3 * seed + (0.05 if size == seed else 0) for size in (1, 2) for seed in range(4)
+    }
+    differences = pd.Series(values).rename_axis(["size", "seed"])
+    found, means = pooled(differences), differences.groupby("seed").mean()
+    expected = stats.ttest_1samp(means, 0)
+    known = (means.mean(), expected.pvalue, *expected.confidence_interval(0.95))
+    assert (found.mean, found.p, found.low, found.high) == pytest.approx(known)
+    assert (found.below, found.pairs, found.seeds) == (0, 8, 4)
+    wide = expected.confidence_interval(0.9).high
+    assert [found.is_within(wide + sign * 1e-6) for sign in (-1, 1)] == [False, True]
+    # a seed that lacks a size: sizes still count alike
+    lacking = pooled(differences.drop((2, 3)))
+    assert lacking.mean == pytest.approx((differences[1].mean() + differences[2].drop(3).mean()) / 2)
+    assert pooled(differences.loc[:, [0]]).high == math.inf
 
 
 def test_a_rate_that_failed_once_is_not_chosen() -> None:
@@ -73,20 +79,26 @@ def test_what_a_suite_has_and_records_lack_is_left() -> None:
         {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": name, "attention": form, "seed": seed}
         for name, form, seed in (("ridge", "", None), ("w16", "standard", 1))
     ]
-    assert left_of(Records.of(some), suite) == 11 * 4 * 3
-    assert left_of(Records.read(ROOT / "benchmarks" / "results" / "paper" / "mlbtc_prompts"), suite) == 0
+    assert left_of(Records.of(some), suite) == 8 * 3 * 10
+    language = SCRIPTS / "suites" / "language_small.yaml"
+    assert left_of(Records.read(ROOT / "benchmarks" / "results" / "paper" / "language"), language) == 0
 
 
 def test_a_report_is_written_of_records(tmp_path: Path) -> None:
-    low, btt = prompt_runs("standard", "standard", [0.8, 0.9, 0.7]), prompt_runs("btt_1", "btt", [0.1, 0.2, 0.3])
+    low, btt = prompt_runs("standard", "standard", [0.8, 0.9, 0.7]), prompt_runs("btt_1", "btt", [0.1, 0.12, 0.11])
     records = records_of(closed_form(), low, btt, prompt_runs("btt_2", "btt", [0.1], status="failed"))
     made = how_made(runs_of(records), "python x.py", "in_context_small")
-    write_outcome(tmp_path, in_context.report(records), made, seconds=1)
+    names = [f"w16_8_{rate}" for rate in (0.001, *AROUND)]
+    content = suite_of(
+        names, ["standard", "btt_1", "btt_2"], [("BTT is lower", "btt_1", "standard"), ("s is", "btt_2", "btt_1")]
+    )
+    same = {name: replace(one, backbone={}) for name, one in content.predictors.items()}
+    write_outcome(tmp_path, in_context.report(records, replace(content, predictors=same)), made, "python x.py", 2)
     text = (tmp_path / "report.md").read_text()
     for said in (
-        "| Where heads have a rank below d, they fail, and BTT of the same width learns. | the paper | d 8",
-        "| **holds** |",
-        "| not decided |",
+        "| BTT is lower | **holds** | 0.14 times (0.10 to 0.18), lower in 3 of 3 pairs, p 0.00",
+        "| width 16; 3 seeds; 100 steps; 2 runs left | (1) |",
+        "| s is | undecided | no such runs |",
         "![",
         "19 of 22 runs done, 3 failed, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0",
         "- failed: made_up, 8: w16_8_0.001 btt_2, seed 1: training diverged",
@@ -94,36 +106,39 @@ def test_a_report_is_written_of_records(tmp_path: Path) -> None:
         assert said in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "table.csv")
-    assert table["arm"].tolist() == ["standard, low-rank heads", "btt_1", "least squares"]
-    assert table["error"].tolist() == pytest.approx([0.8, 0.2, 1.25e-10])
+    assert table["attention"].tolist() == ["btt_1", "standard"]
+    assert table["error"].tolist() == pytest.approx([0.11, 0.8])
+    assert (table["rank"].tolist(), table["scores"].tolist()) == ([16, 2], [1024, 512])
 
 
-def outcome(folder: Path, title: str, *holds: Any, seconds: float = 5400) -> None:
-    claims = [Claim(f"{title} {number}|", "numbers", one, "a rule") for number, one in enumerate(holds)]
+def outcome(folder: Path, title: str, *holds: Any) -> None:
+    claims = [
+        Claim(f"{title} {number}|", "numbers", one, "a rule", bool(number), "small") for number, one in enumerate(holds)
+    ]
     report = PaperReport(title, "", claims, pd.DataFrame({"one": [1]}), "", Figure(), "", [])
-    write_outcome(folder, report, "by hand", seconds=seconds)
+    write_outcome(folder, report, "by hand", "python x.py")
 
 
 def test_the_overview_lists_all_that_is_there_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert overview.main(["--output", str(tmp_path)]) == 2
     assert "no experiment has a claims.json" in capsys.readouterr().err
-    outcome(tmp_path / "wall_clock", "Time", None, seconds=60)
+    outcome(tmp_path / "wall_clock", "Time", None)
     outcome(tmp_path / "other", "Another", None)
     outcome(tmp_path / "mlbtc", "Forms", False)
     outcome(tmp_path / "in_context", "Regression", pd.Series([True]).all(), False)
     assert overview.main(["--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"report: {tmp_path / 'report.md'}\n"
     text = (tmp_path / "report.md").read_text()
-    row = "| {0} {1}\\| | the paper | numbers | {2} | [{0}]({3}/report.md) | {4} |".format
+    row = "| {0} | {1} | numbers | small | [`python x.py`]({2}/report.md) |".format
     assert [line for line in text.splitlines() if line.startswith("| ")][2:] == [
-        row("Regression", 0, "**holds**", "in_context", 1.5),
-        row("Regression", 1, "**does not hold**", "in_context", ""),
-        row("Time", 0, "not decided", "wall_clock", "0.0"),
-        row("Forms", 0, "**does not hold**", "mlbtc", 1.5),
-        row("Another", 0, "not decided", "other", 1.5),
+        row("Regression 0\\| (ours)", "**holds**", "in_context"),
+        row("Regression 1\\|", "**refuted at this size**", "in_context"),
+        row("Time 0\\| (ours)", "undecided", "wall_clock"),
+        row("Forms 0\\| (ours)", "**refuted at this size**", "mlbtc"),
+        row("Another 0\\| (ours)", "undecided", "other"),
     ]
-    assert "Of 5 claims of the paper: 1 held, 2 refuted, 2 not decided." in text
-    assert "Not run at their small size yet: `etth1.py`, `language.py`" in text
+    assert "1 claim of the paper: 0 held, 1 refuted at this size, 0 undecided. 4 claims of ours: 1 held" in text
+    assert "Not run at their small size yet: `bottleneck.py`, `mlbtc_prompts.py`" in text
 
 
 def test_every_experiment_of_make_paper_is_known() -> None:

@@ -12,9 +12,6 @@ from benchmarks.paper.prompt_solutions import PromptRidge
 from benchmarks.paper.prompt_transformer import PromptTransformer
 from benchmarks.paper.prompts import flat_prompts
 from benchmarks.paper.text_windows import SYMBOLS
-from tsattn.attention import Attention, build_attention
-from tsattn.attention.maps import attention_map
-from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
@@ -143,75 +140,3 @@ def test_writing_with_caches_is_writing_without(kind: str, prompt: int, position
     with torch.no_grad():
         steps = torch.cat([model.scores(part, caches) for part in text.split([prompt, *[1] * count], dim=1)], dim=1)
         assert torch.allclose(steps, model.scores(text), atol=1e-10)
-
-
-# linear attention
-
-LINEAR = "benchmarks.paper.linear_attention.LinearAttention"
-
-
-def linear(**more: Any) -> Attention:
-    torch.manual_seed(0)
-    arguments = {name: more.pop(name) for name in ("causal",) if name in more}
-    return build_attention({"kind": LINEAR, **more}, d_model=16, num_heads=4, **arguments).double()
-
-
-def over_all_pairs(attention: Attention, x: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """As the definition says, head by head and query by query."""
-    q, k = attention.projection(x, x)
-    v = attention.value(x).unflatten(-1, (k.shape[1], -1)).transpose(1, 2)
-    heads = []
-    for head in range(4):
-        group = head * k.shape[1] // 4
-        features, keys = (torch.where(one > 0, one + 1, one.exp()) for one in (q[:, head], k[:, group]))
-        weights = (features[:, :, None] * keys[:, None]).sum(-1)
-        weights = weights * torch.ones_like(weights).tril() if causal else weights
-        weights = weights if mask is None else weights * mask[:, None]
-        total = weights.sum(-1, keepdim=True)
-        heads.append(weights / total.where(total > 0, 1.0) @ v[:, group])
-    out: Tensor = attention.output(torch.cat(heads, -1))
-    return out
-
-
-@pytest.mark.parametrize(
-    ("length", "causal", "padded"), [(1, True, False), (3, False, True), (97, False, False), (97, True, True)]
-)
-def test_linear_attention_is_the_sum_over_all_pairs(length: int, causal: bool, padded: bool) -> None:
-    attention = linear(causal=causal, num_kv_heads=2 if length == 3 else 4)
-    x = torch.randn(2, length, 16, dtype=torch.float64, requires_grad=True)
-    mask = torch.rand(2, length) > 0.3 if padded else None
-    real = torch.ones(2, length, dtype=torch.bool) if mask is None else mask
-    weights = [x, *attention.parameters()]
-    expected = over_all_pairs(attention, x, mask, causal)[real]
-    gradients = torch.autograd.grad(expected.square().sum(), weights)
-    for impl in ("auto", "reference", "linear"):
-        attention.impl = impl
-        out = attention(x, attention_mask=mask)[real]
-        torch.testing.assert_close(out, expected, atol=1e-10, rtol=1e-10)
-        for one, other in zip(torch.autograd.grad(out.square().sum(), weights), gradients, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
-
-
-def test_positions_decide_what_is_causal_in_linear_attention() -> None:
-    attention, x = linear(causal=True), torch.randn(1, 9, 16, dtype=torch.float64)
-    order = torch.randperm(9)
-    torch.testing.assert_close(attention(x[:, order], positions=order), attention(x)[:, order])
-    attention.impl = "linear"
-    with pytest.raises(UserError, match="takes tokens in order: leave positions out"):
-        attention(x, positions=order)
-    with pytest.raises(UserError, match="forms no weights that could be dropped"):
-        linear(dropout=0.1)
-    with pytest.raises(UserError, match="it takes no bias and no dropout"):
-        linear()(x[:, :5], bias=torch.zeros(5, 5))
-    with pytest.raises(UserError, match="it cannot decode step by step"):
-        attention.new_cache(1)
-
-
-def test_linear_attention_has_a_map_and_is_taken_by_its_import_path() -> None:
-    found = attention_map(linear(), torch.randn(2, 7, 16, dtype=torch.float64))
-    torch.testing.assert_close(found.sum(-1), torch.ones_like(found.sum(-1)))
-    assert (found > 0).all()
-    description = {"kind": "patchtst", "d_model": 16, "num_heads": 2, "patch_len": 1, "attention": LINEAR}
-    out = build_backbone(description, Task("toy", 48, 8, ("a", "b"), "h", 24))(Batch(torch.randn(3, 48, 2)))
-    assert out.shape == (3, 8, 2)
-    assert out.isfinite().all()
