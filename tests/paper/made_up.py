@@ -1,7 +1,5 @@
 """Made-up records of runs, of which a test knows what they say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """What numbers of a few seeds decide, what validation chooses, and the reports that say so."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

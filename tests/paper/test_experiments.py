@@ -1,7 +1,5 @@
 """What the report of each experiment decides, on records of which it is known what they say."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
