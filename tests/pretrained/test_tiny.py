@@ -231,6 +231,24 @@ def test_a_forecast_draws_no_random_numbers_and_is_the_same_once_saved(tmp_path:
     pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(), forecaster.predict())
 
 
+@pytest.mark.parametrize("trained", [None, "attention"])
+def test_a_saved_model_needs_no_file_of_weights(trained: str | None, tmp_path: Path) -> None:
+    own, frame = tmp_path / "own.safetensors", frame_of({"a": 300})
+    sizes = {**SIZES, "d_model": 16, "num_layers": 2, "attention": "mlr"}
+    save_tiny(own, TinyNetwork(**sizes), sizes, {"trained_on": []})
+    forecaster = Forecaster(
+        {"kind": "tiny", "weights": str(own), "trained": trained}, context_length=48, max_steps=1, **SHORT
+    )
+    forecaster.fit(frame).save(tmp_path / "model")
+    expected, count = forecaster.predict(), forecaster.fitted.predictor.num_parameters
+    own.unlink()
+    again = tsattn.load(tmp_path / "model")
+    assert again.fitted.predictor.num_parameters == count
+    pd.testing.assert_frame_equal(again.predict(), expected)
+    with pytest.raises(UserError, match="weights must be tiny, or the path of"):
+        again.fit(frame)
+
+
 @pytest.mark.parametrize("trained", ["all", "attention"])
 def test_a_fit_changes_what_is_trained_alone(trained: str, tmp_path: Path) -> None:
     frame = frame_of({"a": 300})

@@ -86,10 +86,29 @@ class TinyBackbone(Backbone):
         self.options = TinyOptions(**options)
         self.season, self.horizon = task.season_length, task.prediction_length
         self.levels, self.is_point = output.quantiles or (MEDIAN,), not output.quantiles
-        self.network = load_tiny(self.options)
+        try:
+            self._use(load_tiny(self.options))
+        except UserError:
+            if not torch.empty(0).is_meta:
+                raise
+            self._use(TinyNetwork())  # until a saved state is loaded, which needs no file
+
+    def _use(self, network: TinyNetwork) -> None:
+        self.network = network
         if self.options.trained == "attention":
-            for name, part in self.network.named_parameters():
+            for name, part in network.named_parameters():
                 part.requires_grad_(name.startswith("encoder.") and ".attention." in name)
+
+    @override
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor([*json.dumps(self.network.sizes).encode()], dtype=torch.uint8, device="cpu")
+
+    @override
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the sizes of a saved network, whose weights are loaded next."""
+        if not state.equal(self.get_extra_state()):
+            with torch.device("meta"):
+                self._use(TinyNetwork(**json.loads(bytes(state.tolist()))))
 
     @classmethod
     @override
@@ -175,7 +194,10 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def pretraining(self, data: str) -> str:
-        return "seen" if data in read_head(self.options.weights)["trained_on"] else "unseen"
+        try:
+            return "seen" if data in read_head(self.options.weights)["trained_on"] else "unseen"
+        except UserError:  # a saved model needs no file
+            return "unknown"
 
     @override
     def attending(self) -> dict[str, Attending]:
@@ -197,6 +219,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        read_head(self.options.weights)
         (NetworkPredictor if self.is_trained else Predictor).check_fit(self, data, training)
 
     @override

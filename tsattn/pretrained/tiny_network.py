@@ -64,6 +64,8 @@ class TinyNetwork(nn.Module):
         attention: Description | Sequence[Description] = "standard",
     ) -> None:
         super().__init__()
+        self.sizes = {"d_model": d_model, "num_layers": num_layers, "num_decoder_layers": num_decoder_layers}
+        self.sizes |= {"num_heads": num_heads, "attention": attention}
         d, tokens = d_model, 1 + LONGEST // PATCH  # the facts too
         build = partial(build_attention, d_model=d, num_heads=num_heads)
         self.patches, self.facts, self.ahead = (
