@@ -7,16 +7,14 @@ are found in the whole row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._higher_order_ops.scan import scan
 
 from tsattn.batch import EXACT
-from tsattn.layers import running_maximum
+from tsattn.layers import repeated, running_maximum, solved
 
 GUESSES = (
     *("last", "season", "second_season", "cycles", "second_cycles", "drift", "long_drift", "growth", "moved_season"),
@@ -63,45 +61,13 @@ def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tenso
     L = values.shape[1]
     at = torch.arange(L, device=values.device)
     first = torch.where(known.any(1), known.to(torch.int8).argmax(1), L - 1)
-
-    def fill(number: Tensor, values: Tensor, known: Tensor, lag: Tensor) -> Tensors:
-        earlier = at - lag
-        had, earlier = earlier >= 0, earlier.clamp(min=0)
-        values = torch.where(known, values, values.gather(1, earlier))
-        return values, known | (had & known.gather(1, earlier)), (2 * lag).clamp(max=L)
-
     lag = torch.where(season > 1, season, L)[:, None]
-    # by a season, two, four: so that each gap is reached, however long
-    values, known, _ = _repeat(fill, L.bit_length(), values, known, lag)
+    for _ in range(L.bit_length()):  # a season, two, four: so that each gap is reached, however long
+        had, earlier = at >= lag, (at - lag).clamp(min=0)
+        values = torch.where(known, values, values.gather(1, earlier))
+        known, lag = known | (had & known.gather(1, earlier)), (2 * lag).clamp(max=L)
     last = running_maximum(torch.where(known, at, -1))
     return torch.where(last < 0, 0.0, values.gather(1, last.clamp(min=0))), first
-
-
-def _repeat(step: Callable[..., Tensors], count: int, *state: Tensor) -> Tensors:
-    """Return the last of states that follow each other by `step(number, *state)`, which an exported file holds once."""
-    numbers = torch.arange(count, device=state[0].device).unsqueeze(1)
-    if torch.compiler.is_exporting():  # where nothing is changed in place, and each step has an output of its own
-        last: Tensors = scan(lambda state, number: (step(number, *state), number.clone()), state, numbers)[0]
-        return last
-    for number in numbers:
-        state = step(number, *state)
-    return state
-
-
-def _ridge(gram: Tensor, right: Tensor) -> Tensor:
-    """Weights `(R, F)` of least squares with a small ridge."""
-    places = torch.arange(gram.shape[1], device=gram.device).unsqueeze(1)
-    scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
-    gram = gram + (_RIDGE * scale + 1e-9) * (places == places.squeeze(1))
-    if not torch.compiler.is_exporting():
-        return torch.linalg.solve_ex(gram, right).result.squeeze(2)
-
-    def eliminate(number: Tensor, both: Tensor) -> Tensors:  # as ONNX cannot solve
-        row = both.index_select(1, number)
-        row = row / row.index_select(2, number)
-        return (torch.where(places == number, row, both - both.index_select(2, number) * row),)
-
-    return _repeat(eliminate, len(places), torch.cat([gram, right], -1))[0][:, :, -1]
 
 
 def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
@@ -330,7 +296,7 @@ class _Row:
                 return (torch.where(at == number, new, made),)
             return (made.index_copy_(1, number, new),)
 
-        (made,) = _repeat(go_on, T, rest.new_zeros(rest.shape[0], T + 1))
+        (made,) = repeated(go_on, T, rest.new_zeros(rest.shape[0], T + 1))
         few, many, change = made[:, 1:].unflatten(0, (3, -1)).unbind()
         # changes of the first season are added to it, those of the next one to what comes of that
         cycle = torch.arange(min(T, _SEASONS_AHEAD), device=h.device)[:, None]
@@ -371,7 +337,11 @@ class _Row:
         residual = target - aim[:, None] @ columns
         weighted = (columns * fitted[:, None]).transpose(1, 2)
         gram = columns @ weighted * used[:, None] * used[..., None]
-        weights = (aim + _ridge(gram, (residual @ weighted).transpose(1, 2) * used[..., None])) * used
+        right, scale = (residual @ weighted).transpose(1, 2) * used[..., None], gram.diagonal(dim1=1, dim2=2).mean(1)
+        ridge = (_RIDGE * (scale + 1e-12) + 1e-9)[:, None, None]
+        weights = (
+            aim + solved(gram + ridge * torch.eye(gram.shape[1], dtype=EXACT, device=ridge.device), right).squeeze(2)
+        ) * used
 
         weights, constant = weights[:, :-1], weights[:, -1:]
         ahead = self.ahead - lags[..., None]  # (R, F, T)
