@@ -37,7 +37,8 @@ def repeated(step: Callable[..., Tensors], count: int, *state: Tensor) -> Tensor
 def solved(matrix: Tensor, right: Tensor) -> Tensor:
     """Solve `(R, F, F)` positive definite systems for `(R, F, 1)`; in a file by elimination, as ONNX cannot."""
     if not torch.compiler.is_exporting():
-        return torch.linalg.solve_ex(matrix, right).result
+        found: Tensor = torch.linalg.solve_ex(matrix, right).result
+        return found
     places = torch.arange(matrix.shape[1], device=matrix.device).unsqueeze(1)
 
     def eliminate(number: Tensor, both: Tensor) -> Tensors:

@@ -101,14 +101,15 @@ class TinyBackbone(Backbone):
 
     @override
     def get_extra_state(self) -> Tensor:
-        return torch.tensor([*json.dumps(self.network.sizes).encode()], dtype=torch.uint8, device="cpu")
+        device = "meta" if self.network.head.weight.is_meta else "cpu"
+        return torch.tensor([*json.dumps(self.network.sizes).encode()], dtype=torch.uint8, device=device)
 
     @override
     def set_extra_state(self, state: Tensor) -> None:
         """Take the sizes of a saved network, whose weights are loaded next."""
-        if not state.equal(self.get_extra_state()):
+        if (sizes := bytes(state.tolist()).decode()) != json.dumps(self.network.sizes):
             with torch.device("meta"):
-                self._use(TinyNetwork(**json.loads(bytes(state.tolist()))))
+                self._use(TinyNetwork(**json.loads(sizes)))
 
     @classmethod
     @override
