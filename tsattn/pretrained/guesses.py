@@ -200,15 +200,15 @@ class _Row:
             **{"quarter": (quarter, now), "season ago": (p + quarter, p), "usual": (10 * some, now)},
         }  # from so many steps before the end until so many before it
         start, stop = (self.end - torch.cat(ago, 1) for ago in zip(*spans.values(), strict=True))
-        mean = dict(zip(spans, self.mean(start, stop).split(1, 1), strict=True))
+        mean = dict(zip(spans, torch.split(self.mean(start, stop), 1, 1), strict=True))
         near, far = ((mean["width"] - mean[name]) / span for name, span in (("near", near), ("far", far)))
 
         places = [self.end - 1, self.end - p + h % p, self.end - q + h % q]
-        last, season, second = self.at(torch.cat(places, 1)).split([1, len(h), len(h)], 1)
+        last, season, second = torch.split(self.at(torch.cat(places, 1)), [1, len(h), len(h)], 1)
         latest = self.end - 1 - torch.arange(_SMOOTHED, device=h.device)
         phases = [h % p, p - 1, (latest - (self.end - p)) % p]
         around, share, seen = self._cycles(p, torch.cat(phases, 1), _CYCLES, 0.8, True)
-        profile, profile_now, seasonal = (self.trusted * around / seen).split([len(h), 1, _SMOOTHED], 1)
+        profile, profile_now, seasonal = torch.split(self.trusted * around / seen, [len(h), 1, _SMOOTHED], 1)
         shares = (self.trusted * share / seen)[:, : len(h)]
         around, _, seen = self._cycles(q, h % q, _CYCLES - 1, 1.0, False)
         growth = (mean["cycle"] - mean["first cycle"]) / (cycles - 1).clamp(min=1)
@@ -221,7 +221,7 @@ class _Row:
         grown = grown + self.above(grown) * grows.clamp(-0.4, 0.6).log1p().mul(pace).clamp(-1.5, 1.5).expm1()
 
         levels, slopes = self._smoothed(latest, self.at(latest) - seasonal)
-        (fast, quick, slow), (_, quick_slope, slow_slope) = (part.split(1, 1) for part in (levels, slopes))
+        (fast, quick, slow), (_, quick_slope, slow_slope) = (torch.split(part, 1, 1) for part in (levels, slopes))
         damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
         made = [
             *(last, season, second, mean["cycle"] + profile + 0.5 * growth * whole, mean["second"] + around / seen),
@@ -251,8 +251,8 @@ class _Row:
         if centred:  # around the step, so that a trend within the cycle is none of the season
             start = torch.minimum(place - (length // 2)[..., None], (self.end - length)[..., None])
         start = start.flatten(1)
-        middle = self.mean(start, start + length).unflatten(1, (most, -1))
-        value = self.at(place.flatten(1)).unflatten(1, (most, -1))
+        middle = torch.unflatten(self.mean(start, start + length), 1, (most, -1))
+        value = torch.unflatten(self.at(place.flatten(1)), 1, (most, -1))
         weight = ((self.n // length)[..., None] >= number) & (length > 1)[..., None]
         weight = weight.to(value.dtype) * fade ** (number - 1).to(value.dtype)
         share = (value - middle) / self.above(middle.flatten(1)).view_as(middle)
@@ -284,9 +284,9 @@ class _Row:
         lags, first = [(p, (p > 4) & (n > 3 * p + 8))], torch.minimum(self.first + p, self.end - 1)
         change = self._regression(changes, first, 4, 4, lags, False)
 
-        lags, weights, rest, bounds = map(torch.cat, zip(few, many, change, strict=True))
+        at_lags, weights, rest, bounds = map(torch.cat, zip(few, many, change, strict=True))
         T, at = len(h), torch.arange(len(h) + 1, device=h.device)
-        places = (h[:, None, None] + 1 - lags).clamp(min=0)  # (T, 3 R, F); at 0 is nothing
+        places = (h[:, None, None] + 1 - at_lags).clamp(min=0)  # (T, 3 R, F); at 0 is nothing
 
         def go_on(number: Tensor, made: Tensor) -> Tensors:
             earlier = made.gather(1, places.index_select(0, number).squeeze(0))
@@ -297,13 +297,13 @@ class _Row:
             return (made.index_copy_(1, number, new),)
 
         (made,) = repeated(go_on, T, rest.new_zeros(rest.shape[0], T + 1))
-        few, many, change = made[:, 1:].unflatten(0, (3, -1)).unbind()
+        by_few, by_many, by_change = torch.unflatten(made[:, 1:], 0, (3, -1)).unbind()
         # changes of the first season are added to it, those of the next one to what comes of that
         cycle = torch.arange(min(T, _SEASONS_AHEAD), device=h.device)[:, None]
         place = (h - cycle * p[..., None]).flatten(1)
-        added = torch.where(place >= 0, change.gather(1, place.clamp(min=0)), 0.0).unflatten(1, (-1, T)).sum(1)
-        total = season + torch.where(p > 1, added, change.cumsum(1)).to(dtype)
-        return [(few + level).to(dtype), (many + level).to(dtype), total]
+        added = torch.where(place >= 0, by_change.gather(1, place.clamp(min=0)), 0.0).view(-1, len(cycle), T).sum(1)
+        total = season + torch.where(p > 1, added, by_change.cumsum(1)).to(dtype)
+        return [(by_few + level).to(dtype), (by_many + level).to(dtype), total]
 
     def _regression(
         self, rows: Tensor, first: Tensor, latest: int, share: int, more: list[tuple[Tensor, Tensor]], to_season: bool
