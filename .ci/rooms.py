@@ -16,7 +16,7 @@ CEILINGS = {
     ("training",): 1700,
     ("predictors",): 3010,
     ("chronos",): 2550,
-    ("pretrained",): 820,
+    ("pretrained",): 850,
     ("experiments",): 1600,
     ("forecaster",): 2300,
     ("tuning",): 900,

@@ -239,26 +239,6 @@ def test_two_seasons_are_found_and_chance_is_none() -> None:
     assert find_periods(noise, torch.zeros(50).long(), torch.ones(50).long())[0].eq(1).float().mean() > 0.9
 
 
-def rows_until(values: Tensor, end: int, horizon: int, first: int = 0, strength: float = 0.4) -> Tensor:
-    """Guesses from an origin of rows whose periods and strength are given, as they are those of a whole row."""
-    given = torch.tensor([[12, 84]]), torch.tensor([[strength, strength]]), torch.tensor([0.0])
-    made = [one.expand(len(values), *one.shape[1:]) for one in given]
-    at = [torch.full((len(values),), place) for place in (first, end)]
-    return _Row(horizon, at[1], values, at[0], *made).guesses()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_guess_uses_no_value_after_its_origin(dtype: torch.dtype) -> None:
-    row = torch.tensor(noisy(250, 12), dtype=dtype)[None]
-    other = row.clone()
-    other[:, 190:] = torch.linspace(-1e3, 1e6, 60)
-    found = rows_until(row, 190, 90, first=7)
-    assert torch.equal(rows_until(other, 190, 90, first=7), found)
-    torch.testing.assert_close(rows_until(other[:, :190], 190, 90, first=7), found)
-    other[:, 189] += 0.5
-    assert (rows_until(other, 190, 90, first=7) != found).any(1).all(), "each knows the last value"
-
-
 def test_a_guess_from_an_earlier_origin_is_that_of_the_shorter_row() -> None:
     """Of which nothing else is known: neither later values, nor gaps that they end."""
     row = noisy(240, 12)
@@ -271,43 +251,6 @@ def test_a_guess_from_an_earlier_origin_is_that_of_the_shorter_row() -> None:
         assert torch.equal(cut, whole[:, :end])
         alone = _Row(20, torch.tensor([end]), cut, first, made.periods, made.strength, torch.zeros(1)).guesses()
         torch.testing.assert_close(made.tried[:, number], alone, rtol=1e-9, atol=1e-9)
-
-
-def test_steps_before_a_row_and_rows_beside_it_change_nothing() -> None:
-    rows = [noisy(n, 12) for n in (150, 97, 40, 9, 5, 2)]
-    known = np.array([[*[False] * (150 - len(row)), *[True] * len(row)] for row in rows])
-    padded = np.array([np.r_[np.full(150 - len(row), 7e5), row] for row in rows])
-    together, turned = made_for(padded, 12, 15, known), made_for(padded[::-1].copy(), 12, 15, known[::-1].copy())
-    for name, part in vars(together).items():
-        torch.testing.assert_close(vars(turned)[name].flip(0), part, rtol=1e-12, atol=1e-12)
-    for number, row in enumerate(rows):
-        for name, part in vars(made_for(row, 12, 15)).items():
-            near = {"rtol": 1e-4, "atol": 1e-4} if name == "strength" else {"rtol": 1e-9, "atol": 1e-9}
-            found, expected = vars(together)[name][number], part[0]
-            if name in ("tried", "truth"):  # where nothing counts, they are any numbers
-                expected, found = (one[together.counts[number]] for one in (expected, found))
-            torch.testing.assert_close(found, expected, **near, msg=lambda said, name=name: name + said)
-
-
-def made_in_units(row: Array, season: int, zero: float) -> tuple[Tensor, Tensor]:
-    """Guesses ahead and from earlier origins, in the units of a row."""
-    values, known = torch.tensor(row)[None], torch.ones(1, len(row)).bool()
-    scaled, level, size = standardised(values, known, torch.tensor([season]))
-    made = guess(scaled, known, torch.tensor([season]), 20, ((zero - level) / size).float())
-    return made.ahead.double() * size + level, made.tried.double() * size + level
-
-
-@pytest.mark.parametrize("season", [1, 12])
-def test_guesses_grow_and_move_with_their_rows_where_zero_does(season: int) -> None:
-    row = noisy(150, 12)
-    expected = made_in_units(row, season, 0.0)
-    for zero, size in ((0.0, 1e6), (0.0, 1e-6), (40.0, 1.0), (-7e3, 2.0)):
-        for part, found in zip(expected, made_in_units(zero + size * row, season, zero), strict=True):
-            torch.testing.assert_close((found - zero) / size, part, rtol=1e-4, atol=1e-4)
-    # a shift without it moves a row of which values lie below, as no ratios to zero are taken there
-    below, lower = (made_in_units(row - shift, season, 0.0)[0] + shift for shift in (20, 50))
-    torch.testing.assert_close(below, lower, rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(below, expected[0], rtol=1e-3)
 
 
 def test_ratios_keep_their_digits_far_from_zero() -> None:

@@ -20,7 +20,7 @@ from tsattn.batch import Batch, WindowUnits
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.attention_layers import attention_layers
-from tsattn.predictors.exporting import exported
+from tsattn.predictors.exporting import RawForecast, exported
 from tsattn.pretrained import tiny
 from tsattn.pretrained.tiny import AT_ONCE, Tiny, TinyOptions, load_tiny, save_tiny
 from tsattn.pretrained.tiny_network import LEVELS, LONGEST, TinyNetwork
@@ -76,7 +76,8 @@ def test_a_forecast_grows_with_its_series_and_moves_with_it_where_its_zero_does(
     near = {"rtol": 1e-3, "atol": 1e-3}
     torch.testing.assert_close(predictor(Batch(1e6 * past)) / 1e6, found, **near)
     torch.testing.assert_close(predictor(Batch(1e-6 * past)) * 1e6, found, **near)
-    torch.testing.assert_close(predictor(with_zero(7 * past + 100, 100.0)), 7 * found + 100, **near)
+    for zero, size in ((100.0, 7.0), (-7e3, 2.0)):
+        torch.testing.assert_close(predictor(with_zero(size * past + zero, zero)), size * found + zero, **near)
     below = predictor(Batch(past - 8))
     torch.testing.assert_close(predictor(Batch(past - 9)), below - 1, **near)
     assert not torch.allclose(below + 8, found, **near), "below zero, no ratio to it is taken"
@@ -222,31 +223,34 @@ def test_weights_that_are_not_there_or_damaged_are_refused(tmp_path: Path) -> No
         TinyOptions(trained="all", context_length=9)
 
 
-def test_a_forecast_draws_no_random_numbers_and_is_the_same_once_saved(tmp_path: Path) -> None:
-    state, frame = torch.get_rng_state(), frame_of({"a": 300})
-    forecaster = Forecaster("tiny", **SHORT)
-    assert np.isfinite(forecaster.predict(frame)["predictions"]).all()
+def test_a_forecast_draws_no_random_numbers() -> None:
+    state = torch.get_rng_state()
+    assert np.isfinite(Forecaster("tiny", **SHORT).predict(frame_of({"a": 300}))["predictions"]).all()
     assert torch.equal(torch.get_rng_state(), state)
-    forecaster.fit(frame).save(tmp_path / "model")
-    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(), forecaster.predict())
 
 
-@pytest.mark.parametrize("trained", ["all", "attention"])
-def test_a_fit_changes_what_is_trained_alone(trained: str, tmp_path: Path) -> None:
-    frame = frame_of({"a": 300})
-    forecaster = Forecaster({"kind": "tiny", "trained": trained}, context_length=48, max_steps=3, **SHORT)
-    before = load_tiny(TinyOptions()).state_dict()
-    forecaster.fit(frame)
-    after = forecaster.fitted.predictor.backbone.network.state_dict()
-    changed = {name for name, part in after.items() if not part.equal(before[name])}
-    assert changed
+@pytest.mark.parametrize("trained", [None, "attention", "all"])
+def test_a_fit_changes_what_is_trained_alone_and_saved_needs_no_file(trained: str | None, tmp_path: Path) -> None:
+    own, frame, sizes = tmp_path / "own.safetensors", frame_of({"a": 300}), {**SIZES, "d_model": 16, "attention": "mlr"}
+    save_tiny(own, TinyNetwork(**sizes), sizes, {"trained_on": []})
+    options: dict[str, Any] = {"weights": str(own), "trained": trained}
+    forecaster = Forecaster({"kind": "tiny", **options}, context_length=48, max_steps=3, **SHORT).fit(frame)
+    before, predictor = load_tiny(TinyOptions(**options)).state_dict(), forecaster.fitted.predictor
+    after = predictor.backbone.network.state_dict()
     assert after.keys() == before.keys()
+    changed = {name for name, part in after.items() if not part.equal(before[name])}
     of_attention = {name for name in before if name.startswith("encoder.") and ".attention." in name}
-    assert changed <= of_attention if trained == "attention" else len(changed) > len(of_attention)
+    assert bool(changed) == (trained is not None)
+    assert changed <= of_attention if trained != "all" else len(changed) > len(of_attention)
     count = sum(before[name].numel() for name in (of_attention if trained == "attention" else before))
-    assert forecaster.fitted.predictor.num_parameters == count
+    assert predictor.num_parameters == count
     forecaster.save(tmp_path / "model")
-    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(), forecaster.predict())
+    own.unlink()
+    again = tsattn.load(tmp_path / "model")
+    assert again.fitted.predictor.num_parameters == count
+    pd.testing.assert_frame_equal(again.predict(), forecaster.predict())
+    with pytest.raises(UserError, match="weights must be tiny, or the path of"):
+        again.fit(frame)
 
 
 @torch.no_grad()
@@ -280,19 +284,24 @@ def test_its_attention_is_that_among_patches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("format", "length", "channels"), [("torch", 64, 1), ("torch", 64, 2), ("onnx", 512, 2)])
-def test_a_file_forecasts_what_it_forecasts(format: str, length: int, channels: int) -> None:
-    frame = frame_of(dict.fromkeys("ab"[:channels], 700)).pivot_table(index="ds", columns="unique_id", values="y")
-    forecaster = Forecaster("tiny", context_length=length, **SHORT).fit(frame)
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_a_file_forecasts_what_it_forecasts(format: str) -> None:
+    """Also what has gaps, few values, no season, and no value at all."""
+    frame = frame_of(dict.fromkeys("ab", 700)).pivot_table(index="ds", columns="unique_id", values="y")
+    forecaster = Forecaster("tiny", context_length=64, **SHORT).fit(frame)
     content, facts = exported(forecaster.fitted, format)
-    assert facts["inputs"]["context"]["shape"] == ["batch", length, channels]
-    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(channels, 12, 3).swapaxes(0, 1)
-    context = np.stack([frame.to_numpy()[start : start + length] for start in (700 - length, 100, 0)])
+    assert facts["inputs"]["context"]["shape"] == ["batch", 64, 2]
+    random = np.random.default_rng(0)
+    context = np.stack([*(frame.to_numpy()[at : at + 64] for at in (636, 100)), *10 * random.random((6, 64, 2))])
+    context[1][random.random((64, 2)) < 0.3] = context[2, :-40] = context[3, :-3] = context[4] = np.nan
     if format == "torch":
         program = torch.export.load(io.BytesIO(content)).module()
-        found = [program(context=torch.from_numpy(one)).numpy() for one in (context, context[:1])]
+        found, alone = (program(context=torch.from_numpy(one)).numpy() for one in (context, context[:1]))
     else:
         session = pytest.importorskip("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
-        found = [session.run(None, {"context": one})[0] for one in (context, context[:1])]
-    for one in found:
+        found, alone = (session.run(None, {"context": one})[0] for one in (context, context[:1]))
+    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
+    for one in (found, alone):
         np.testing.assert_allclose(one[0], expected, rtol=1e-4)
+    expected = RawForecast(forecaster.fitted)(torch.from_numpy(context)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

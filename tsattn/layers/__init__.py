@@ -2,7 +2,8 @@
 
 from tsattn.layers.covariates import CalendarFeatures, CategoryVectors, Covariates, CovariateTokens, HorizonEffect
 from tsattn.layers.encoder import BlockStack, Encoder, EncoderBlock, TokenBatchNorm, token_norm
-from tsattn.layers.outputs import OutputDistribution, QuantileFan, at_levels, distribution, output_fan, running_maximum
+from tsattn.layers.exportable import repeated, running_maximum, solved
+from tsattn.layers.outputs import OutputDistribution, QuantileFan, at_levels, distribution, output_fan
 from tsattn.layers.tokens import DirectHead, Dropout, FlattenHead, InstanceNorm, Patches, TokenEmbedding
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "at_levels",
     "distribution",
     "output_fan",
+    "repeated",
     "running_maximum",
+    "solved",
     "token_norm",
 ]

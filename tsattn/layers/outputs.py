@@ -323,13 +323,3 @@ def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -
     before = [at - 1 for at in after]
     share = [(level - own[low]) / (own[high] - own[low]) for level, low, high in zip(asked, before, after, strict=True)]
     return torch.lerp(quantiles[..., before], quantiles[..., after], quantiles.new_tensor(share))
-
-
-def running_maximum(places: Tensor) -> Tensor:
-    """`torch.cummax` of `(R, L)` or `(R, L, C)` numbers from -1 on, along L; by doubling, since ONNX has none."""
-    step, L = 1, places.shape[1]
-    while step < L:
-        earlier = F.pad(places, (*[0, 0] * (places.dim() - 2), step, 0), value=-1)
-        places = torch.maximum(places, earlier[:, :L])
-        step *= 2
-    return places

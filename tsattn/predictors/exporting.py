@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib
 import importlib.util
 import io
 import json
@@ -173,10 +172,9 @@ def format_of(ending: str, format: str | None = None) -> str:
     if ending not in FORMATS or format not in (None, FORMATS[ending]):
         wanted = [end for end, one in FORMATS.items() if format in (None, one)]
         raise UserError(f"the file must end in {' or '.join(wanted)}, not {ending or 'nothing'}")
-    if FORMATS[ending] == "onnx":
-        missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
-        if missing:
-            raise UserError(f"format onnx needs {one_of(missing)}: pip install 'tsattn[onnx]'")
+    missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+    if FORMATS[ending] == "onnx" and missing:
+        raise UserError(f"format onnx needs {one_of(missing)}: pip install 'tsattn[onnx]'")
     return FORMATS[ending]
 
 
@@ -186,25 +184,27 @@ def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any
     facts, name = _facts(model, fitted), fitted.predictor.name
     example, batch = model.example(), torch.export.Dim("batch", min=1)
     with _explained(f"{name} cannot be exported"):
-        shapes = {argument: {0: batch} for argument in example}
-        program = torch.export.export(model, (), example, dynamic_shapes=shapes)
+        program = torch.export.export(model, (), example, dynamic_shapes={one: {0: batch} for one in example})
     if format == "torch":
         out = io.BytesIO()
         torch.export.save(program, out, extra_files={FACTS: json.dumps(facts)})
         return out.getvalue(), facts
     with _explained(f"{name} cannot be exported to ONNX", "; format torch may hold it"):
-        plain = program.run_decompositions()  # runtimes do not broadcast the ellipses of an einsum
-        made = torch.onnx.export(
-            plain, input_names=[*model.inputs], output_names=["forecast"], dynamo=True, optimize=True, verbose=False
+        if any(node.target == torch.ops.aten.einsum.default for node in program.graph.nodes):
+            program = program.run_decompositions()  # runtimes do not broadcast its ellipses
+        made: Any = torch.onnx.export(
+            program, input_names=[*model.inputs], output_names=["forecast"], dynamo=True, optimize=False, verbose=False
         )
-        assert made is not None
-        proto = made.model_proto
-        entry = proto.metadata_props.add()
-        entry.key, entry.value = FACTS, json.dumps(facts)
-        content: bytes = proto.SerializeToString()
+        # as onnxscript optimizes, but for its rules, by which a sum with less than 1e-8, as a small ridge, is none
+        optimizer, passes = map(importlib.import_module, ("onnxscript.optimizer", "onnx_ir.passes.common"))
+        optimizer.inline(made.model)
+        optimizer.fold_constants(made.model, onnx_shape_inference=False)
+        for name in ("RemoveUnusedNodes", "CommonSubexpressionElimination", "ClearMetadataAndDocString"):
+            getattr(passes, f"{name}Pass")()(made.model)
+        made.model.metadata_props[FACTS] = json.dumps(facts)
+        content: bytes = made.model_proto.SerializeToString()
         if importlib.util.find_spec("onnxruntime") is not None:  # it may refuse what torch writes
-            runtime = importlib.import_module("onnxruntime")
-            runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+            importlib.import_module("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, facts
 
 

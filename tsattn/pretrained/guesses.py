@@ -7,7 +7,6 @@ are found in the whole row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tsattn.batch import EXACT
-from tsattn.layers import running_maximum
+from tsattn.layers import repeated, running_maximum, solved
 
 GUESSES = (
     *("last", "season", "second_season", "cycles", "second_cycles", "drift", "long_drift", "growth", "moved_season"),
@@ -26,12 +25,15 @@ GUESSES = (
 ORIGINS = 3  # in the past of a row, at which guesses are tried
 LONGEST_PERIOD = 730
 _LAGS = 6  # the latest values that the autoregression reads, beside those a season ago
+_MOST_LAGS = 2 * _LAGS + 7
 _FITTED = 800  # steps that it is fitted to, at most
 _RIDGE = 1e-2
 _CYCLES = 5  # of a season that make its profile
 _SMOOTHED = 64  # steps
 _SEASONS_AHEAD = 8  # of a horizon, over which changes are added up
 _SOME = 1e-6
+
+Tensors = tuple[Tensor, ...]
 
 
 @dataclass
@@ -57,28 +59,15 @@ def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tenso
     No value fills a place before it. A row in which nothing is known is 0, from its last place on.
     """
     L = values.shape[1]
-    at = torch.arange(L, device=values.device).expand_as(values)
+    at = torch.arange(L, device=values.device)
     first = torch.where(known.any(1), known.to(torch.int8).argmax(1), L - 1)
     lag = torch.where(season > 1, season, L)[:, None]
     for _ in range(L.bit_length()):  # a season, two, four: so that each gap is reached, however long
-        earlier = at - lag
-        had = (earlier >= 0) & known.gather(1, earlier.clamp(min=0))
-        values = torch.where(known, values, values.gather(1, earlier.clamp(min=0)))
-        known, lag = known | had, (2 * lag).clamp(max=L)
+        had, earlier = at >= lag, (at - lag).clamp(min=0)
+        values = torch.where(known, values, values.gather(1, earlier))
+        known, lag = known | (had & known.gather(1, earlier)), (2 * lag).clamp(max=L)
     last = running_maximum(torch.where(known, at, -1))
     return torch.where(last < 0, 0.0, values.gather(1, last.clamp(min=0))), first
-
-
-def _ridge(gram: Tensor, right: Tensor) -> Tensor:
-    """Weights `(R, F)` of least squares with a small ridge, by elimination, as ONNX has no `torch.linalg.solve`."""
-    size = gram.shape[1]
-    eye = torch.eye(size, dtype=torch.bool, device=gram.device)
-    scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
-    both = torch.cat([gram + (_RIDGE * scale + 1e-9) * eye, right], -1)
-    for number in range(size):
-        row = both[:, number : number + 1] / both[:, number : number + 1, number : number + 1]
-        both = torch.where(eye[number][:, None], row, both - both[:, :, number : number + 1] * row)
-    return both[:, :, size]
 
 
 def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
@@ -197,38 +186,52 @@ class _Row:
 
     def guesses(self) -> Tensor:
         """All `(R, T, K)`."""
-        p, end, h = self.period, self.end, self.ahead
+        n, p, q, h, now = self.n, self.period, self.second, self.ahead, torch.zeros_like(self.period)
         step, whole = h + 1.0, (h // p + 1).to(self.values.dtype)
-        last, cycle = self.at(end - 1), self.mean(end - p, end)
-        season, second = (self.at(end - length + h % length) for length in (p, self.second))
-        profile, shares = self._season(h % p)
-        cycles = (self.n // p).clamp(1, _CYCLES)
-        growth = (cycle - self.mean(end - cycles * p, end - (cycles - 1) * p)) / (cycles - 1).clamp(min=1)
-        base = last + profile - self._season(p - 1)[0]  # the season goes on from the last value
-        near, far = self._slope(p.clamp(min=6)), self._slope((6 * p).clamp(min=30))
+        cycles, quarter = (n // p).clamp(1, _CYCLES), (p // 4).clamp(1, 12)
+        k, some = (torch.where(p > 1, p, other) for other in (3, 8))
+        width = torch.minimum(p, n // 2).clamp(min=1)  # changes are those of means over a season where there is one
+        steps = [torch.maximum(most, width) for most in (p.clamp(min=6), (6 * p).clamp(min=30))]
+        near, far = (torch.minimum(most, (n - width).clamp(min=1)) for most in steps)
+        spans = {
+            **{"cycle": (p, now), "first cycle": (cycles * p, (cycles - 1) * p), "wide": (3 * p, p), "k": (k, now)},
+            **{"before": (2 * k, k), "second": (q.clamp(min=4), now), "level": (p.clamp(min=2), now)},
+            **{"width": (width, now), "near": (width + near, near), "far": (width + far, far), "mean": (some, now)},
+            **{"quarter": (quarter, now), "season ago": (p + quarter, p), "usual": (10 * some, now)},
+        }  # from so many steps before the end until so many before it
+        start, stop = (self.end - torch.cat(ago, 1) for ago in zip(*spans.values(), strict=True))
+        mean = dict(zip(spans, torch.split(self.mean(start, stop), 1, 1), strict=True))
+        near, far = ((mean["width"] - mean[name]) / span for name, span in (("near", near), ("far", far)))
 
-        k = torch.where(p > 1, p, 3)
-        before, wide = self.mean(end - 2 * k, end - k), self.mean(end - 3 * p, end - p)
-        grows = 0.5 * ((self.mean(end - k, end) - before) / self.above(before) + (cycle - wide) / self.above(wide))
+        places = [self.end - 1, self.end - p + h % p, self.end - q + h % q]
+        last, season, second = torch.split(self.at(torch.cat(places, 1)), [1, len(h), len(h)], 1)
+        latest = self.end - 1 - torch.arange(_SMOOTHED, device=h.device)
+        phases = [h % p, p - 1, (latest - (self.end - p)) % p]
+        around, share, seen = self._cycles(p, torch.cat(phases, 1), _CYCLES, 0.8, True)
+        profile, profile_now, seasonal = torch.split(self.trusted * around / seen, [len(h), 1, _SMOOTHED], 1)
+        shares = (self.trusted * share / seen)[:, : len(h)]
+        around, _, seen = self._cycles(q, h % q, _CYCLES - 1, 1.0, False)
+        growth = (mean["cycle"] - mean["first cycle"]) / (cycles - 1).clamp(min=1)
+        base = last + profile - profile_now  # the season goes on from the last value
+
+        k_grows = (mean["k"] - mean["before"]) / self.above(mean["before"])
+        grows = 0.5 * (k_grows + (mean["cycle"] - mean["wide"]) / self.above(mean["wide"]))
         pace = torch.where(p > 1, whole, step / 3)
         grown = torch.where(p > 1, season, last)
         grown = grown + self.above(grown) * grows.clamp(-0.4, 0.6).log1p().mul(pace).clamp(-1.5, 1.5).expm1()
 
-        around, _, seen = self._cycles(self.second, h % self.second, _CYCLES - 1, 1.0, False)
-        second_cycles = self.mean(end - self.second.clamp(min=4), end) + around / seen
-        quarter, some = (p // 4).clamp(1, 12), torch.where(p > 1, p, 8)
-        (fast, _), (quick, quick_slope), (slow, slow_slope) = self._smoothed(0.8, 0.5, 0.2)
+        levels, slopes = self._smoothed(latest, self.at(latest) - seasonal)
+        (fast, quick, slow), (_, quick_slope, slow_slope) = (torch.split(part, 1, 1) for part in (levels, slopes))
         damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
         made = [
-            *(last, season, second, cycle + profile + 0.5 * growth * whole, second_cycles),
-            *(base + near * step, base + far * step, grown),
-            season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p),
+            *(last, season, second, mean["cycle"] + profile + 0.5 * growth * whole, mean["second"] + around / seen),
+            *(base + near * step, base + far * step, grown, season + mean["quarter"] - mean["season ago"]),
             quick + quick_slope * damped + profile,
-            torch.where(self.n > 4, slow + 0.5 * far * (step + 4) + profile, last),
+            torch.where(n > 4, slow + 0.5 * far * (step + 4) + profile, last),
             quick + 0.5 * far * step + profile,
             *(self._by_ratio(quick, slow_slope * damped, shares), self._by_ratio(fast, quick_slope * damped, shares)),
-            *(self.mean(end - 10 * some, end) + profile, self.mean(end - some, end)),
-            *self._autoregressions(self.mean(end - p.clamp(min=2), end), season),
+            *(mean["usual"] + profile, mean["mean"]),
+            *self._autoregressions(mean["level"], season),
         ]
         out = torch.stack(torch.broadcast_tensors(*made), -1)  # type: ignore[no-untyped-call]
         return torch.where(out.isfinite(), out, last[..., None])
@@ -240,76 +243,79 @@ class _Row:
         rise = (rise / above).clamp(-0.5, 0.5)
         return level + above * (shares + rise + shares * rise)
 
-    def _season(self, phase: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the last cycles lie above their mean at a phase `(R, N)`, and by which share of it."""
-        around, share, seen = self._cycles(self.period, phase, _CYCLES, 0.8, True)
-        return self.trusted * around / seen, self.trusted * share / seen
+    def _cycles(self, length: Tensor, phase: Tensor, most: int, fade: float, centred: bool) -> Tensors:
+        """Sums `(R, N)` of the values of cycles at phases above their means, and of their shares of these; how many."""
+        number = torch.arange(1, most + 1, device=phase.device)[:, None]
+        start = self.end[..., None] - number * length[..., None]  # (R, cycles, 1)
+        place = start + phase[:, None]
+        if centred:  # around the step, so that a trend within the cycle is none of the season
+            start = torch.minimum(place - (length // 2)[..., None], (self.end - length)[..., None])
+        start = start.flatten(1)
+        middle = torch.unflatten(self.mean(start, start + length), 1, (most, -1))
+        value = torch.unflatten(self.at(place.flatten(1)), 1, (most, -1))
+        weight = ((self.n // length)[..., None] >= number) & (length > 1)[..., None]
+        weight = weight.to(value.dtype) * fade ** (number - 1).to(value.dtype)
+        share = (value - middle) / self.above(middle.flatten(1)).view_as(middle)
+        return *((weight * part).sum(1) for part in (value - middle, share)), weight.sum(1).clamp(min=_SOME)
 
-    def _cycles(self, length: Tensor, phase: Tensor, most: int, fade: float, centred: bool) -> tuple[Tensor, ...]:
-        """Sums of the values of cycles above their means, and of their shares of these, and how many have been seen."""
-        around, share, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(()), torch.zeros(())
-        for one in range(1, most + 1):
-            start = self.end - one * length
-            place = start + phase
-            if centred:  # around the step, so that a trend within the cycle is none of the season
-                start = torch.minimum(place - length // 2, self.end - length)
-            middle, value = self.mean(start, start + length), self.at(place)
-            weight = ((self.n // length >= one) & (length > 1)).to(around.dtype) * fade ** (one - 1)
-            around = around + weight * (value - middle)
-            share = share + weight * ((value - middle) / self.above(middle))
-            number = number + weight
-        return around, share, number.clamp(min=_SOME)
-
-    def _slope(self, steps: Tensor) -> Tensor:
-        """Mean change of a step over so many `(R, 1)`, of means over a season where there is one."""
-        end, width = self.end, torch.minimum(self.period, self.n // 2).clamp(min=1)
-        span = torch.minimum(torch.maximum(steps, width), (self.n - width).clamp(min=1))
-        return (self.mean(end - width, end) - self.mean(end - width - span, end - span)) / span
-
-    def _smoothed(self, *alphas: float) -> Iterator[tuple[Tensor, Tensor]]:
-        """Levels and slopes `(R, 1)` of the row without its season, by weights that fall by `1 - alpha` a step."""
-        back = torch.arange(_SMOOTHED, device=self.values.device)
-        place = self.end - 1 - back
-        rest = self.at(place) - self._season((place - (self.end - self.period)) % self.period)[0]
-        for alpha in alphas:
-            weight, slow = ((1 - one) ** back * (place >= self.first) for one in (alpha, alpha / 2))
-            weight, slow = (one / one.sum(1, keepdim=True) for one in (weight, slow))  # a line falls more slowly
-            mean_at, mean_rest = ((slow * one).sum(1, keepdim=True) for one in (back, rest))
-            spread = (slow * (back - mean_at).square()).sum(1, keepdim=True)
-            slope = -(slow * (back - mean_at) * (rest - mean_rest)).sum(1, keepdim=True) / (spread + 1.0)
-            yield (weight * rest).sum(1, keepdim=True), slope
+    def _smoothed(self, place: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
+        """Levels and slopes `(R, 3)` of the latest values `(R, N)` without their season, by weights that fall."""
+        back, keep = self.end - 1 - place, rest.new_tensor([[0.2], [0.5], [0.8]])
+        weight, slow = (one ** back[:, None] * (place >= self.first)[:, None] for one in (keep, (1 + keep) / 2))
+        weight, slow = (one / one.sum(-1, keepdim=True) for one in (weight, slow))  # a line falls more slowly
+        back, rest = back[:, None], rest[:, None]
+        off, rise = (one - (slow * one).sum(-1, keepdim=True) for one in (back, rest))
+        spread = (slow * off.square()).sum(-1)
+        return (weight * rest).sum(-1), -(slow * off * rise).sum(-1) / (spread + 1.0)
 
     def _autoregressions(self, level: Tensor, season: Tensor) -> list[Tensor]:
         """By the last values and those a season ago; by many of both seasons; and by changes over a season."""
         p, q, n, h, dtype = self.period, self.second, self.n, self.ahead, season.dtype
         rows = (self.values - level).to(EXACT)
         has = (p > _LAGS) & (n > 2 * p + 2 * _LAGS)
-        few = self._autoregression(rows, self.first, _LAGS, 3, [(p, has), (p + 1, has), (2 * p, has)], True)
+        few = self._regression(rows, self.first, _LAGS, 3, [(p, has), (p + 1, has), (2 * p, has)], True)
         has = (p > 2 * _LAGS) & (n > 2 * p + 4 * _LAGS)
         has_second = (q != p) & (q > 2 * _LAGS) & (n > 2 * q + 4 * _LAGS)
         lags = [(p, has), ((p - 1).clamp(min=1), has), (p + 1, has), (2 * p, has), (7 * p, has & (n > 8 * p))]
         lags += [(q, has_second), (q + 1, has_second)]
-        many = self._autoregression(rows, self.first, 2 * _LAGS, 6, lags, True)
+        many = self._regression(rows, self.first, 2 * _LAGS, 6, lags, True)
         before = torch.arange(rows.shape[1], device=p.device) - p
         changes = torch.where(before >= self.first, self.values - self.at(before), 0.0).to(EXACT)
         lags, first = [(p, (p > 4) & (n > 3 * p + 8))], torch.minimum(self.first + p, self.end - 1)
-        change = self._autoregression(changes, first, 4, 4, lags, False).to(dtype)
-        # changes of the first season are added to it, those of the next one to what comes of that
-        total = torch.zeros_like(change)
-        for cycle in range(min(h.shape[0], _SEASONS_AHEAD)):
-            total = total + torch.where(cycle <= h // p, change.gather(1, (h - cycle * p).clamp(min=0)), 0.0)
-        total = season + torch.where(p > 1, total, change.cumsum(1))
-        return [(few + level).to(dtype), (many + level).to(dtype), total]
+        change = self._regression(changes, first, 4, 4, lags, False)
 
-    def _autoregression(
+        at_lags, weights, rest, bounds = map(torch.cat, zip(few, many, change, strict=True))
+        T, at = len(h), torch.arange(len(h) + 1, device=h.device)
+        places = (h[:, None, None] + 1 - at_lags).clamp(min=0)  # (T, 3 R, F); at 0 is nothing
+
+        def go_on(number: Tensor, made: Tensor) -> Tensors:
+            earlier = made.gather(1, places.index_select(0, number).squeeze(0))
+            new = (earlier * weights).sum(1, keepdim=True) + rest.index_select(1, number)
+            new, number = torch.minimum(torch.maximum(new, bounds[:, :1]), bounds[:, 1:]), number + 1
+            if torch.compiler.is_exporting():
+                return (torch.where(at == number, new, made),)
+            return (made.index_copy_(1, number, new),)
+
+        (made,) = repeated(go_on, T, rest.new_zeros(rest.shape[0], T + 1))
+        by_few, by_many, by_change = torch.unflatten(made[:, 1:], 0, (3, -1)).unbind()
+        # changes of the first season are added to it, those of the next one to what comes of that
+        cycle = torch.arange(min(T, _SEASONS_AHEAD), device=h.device)[:, None]
+        place = (h - cycle * p[..., None]).flatten(1)
+        added = torch.where(place >= 0, by_change.gather(1, place.clamp(min=0)), 0.0).view(-1, len(cycle), T).sum(1)
+        total = season + torch.where(p > 1, added, by_change.cumsum(1)).to(dtype)
+        return [(by_few + level).to(dtype), (by_many + level).to(dtype), total]
+
+    def _regression(
         self, rows: Tensor, first: Tensor, latest: int, share: int, more: list[tuple[Tensor, Tensor]], to_season: bool
-    ) -> Tensor:
-        """Forecast `(R, L)`, known from `first` on, step by step, by least squares with a small ridge.
+    ) -> Tensors:
+        """Regress `(R, L)`, known from `first` on, on lags, by least squares with a small ridge.
 
         A row reads its `latest` values, fewer than this share of it, those at `more` lags `(R, 1)` which it has, and a
         constant. Weights are drawn towards the last value, or `to_season` also towards the first of these lags.
+
+        Returns lags and weights `(R, F)`, what known values and the constant make `(R, T)`, and bounds `(R, 2)`.
         """
-        end, T, (R, L) = self.end, self.ahead.shape[0], rows.shape
+        end, (R, L) = self.end, rows.shape
         recent = torch.arange(1, latest + 1, device=rows.device).expand(R, -1)
         lags = torch.cat([recent, *(lag for lag, _ in more)], 1)  # (R, F)
         used = torch.cat([recent < self.n // share, *(has for _, has in more)], 1)
@@ -320,23 +326,28 @@ class _Row:
         used = F.pad(used.to(EXACT), (0, 1), value=1.0)
         aim, to_both = torch.zeros_like(used), more[0][1][:, 0] & to_season
         aim[:, 0], aim[:, latest] = torch.where(to_both, 0.4, 0.9) * used[:, 0], torch.where(to_both, 0.6, 0.0)
+        earliest = torch.minimum(first, end - 1).clamp(min=0)[..., None]
 
-        first = torch.minimum(first, end - 1).clamp(min=0)
-        target, *earlier = (
-            rows.gather(1, torch.maximum(target_at - lag[:, None], first)) for lag in F.pad(lags, (1, 0)).unbind(1)
-        )
-        columns = torch.stack([*earlier, torch.ones_like(target)], -1)  # (R, N, F + 1)
-        residual = target[..., None] - columns @ aim[..., None]
-        weighted = (columns * fitted[..., None]).transpose(1, 2)
-        gram = weighted @ columns * used[:, None] * used[..., None]
-        weights = aim + _ridge(gram, weighted @ residual * used[..., None])
+        def at(place: Tensor) -> Tensor:
+            return rows.gather(1, torch.maximum(place, earliest).flatten(1)).view_as(place)
 
-        low, high = (bound[:, 0] for bound in self.range(rows))
-        least, most = low - (high - low), high + (high - low)
-        ahead = self.ahead[:, None] - lags[:, None]  # (R, T, F)
-        places = torch.where(ahead < 0, torch.maximum(end[..., None] + ahead, first[..., None]), L + ahead)
-        made, factors = F.pad(rows, (0, T)), (weights * used)[:, :-1]
-        for step in range(T):
-            new = (made.gather(1, places[:, step]) * factors).sum(1) + weights[:, -1]
-            made[:, L + step] = new.clamp(least, most)
-        return made[:, L:]
+        columns = at(target_at[:, None] - F.pad(lags, (1, 0))[..., None])
+        columns = torch.cat([columns, torch.ones_like(columns[:, :1])], 1)  # (R, 1 + F + 1, N)
+        target, columns = columns[:, :1], columns[:, 1:]
+        residual = target - aim[:, None] @ columns
+        weighted = (columns * fitted[:, None]).transpose(1, 2)
+        gram = columns @ weighted * used[:, None] * used[..., None]
+        right, scale = (residual @ weighted).transpose(1, 2) * used[..., None], gram.diagonal(dim1=1, dim2=2).mean(1)
+        ridge = (_RIDGE * (scale + 1e-12) + 1e-9)[:, None, None]
+        weights = (
+            aim + solved(gram + ridge * torch.eye(gram.shape[1], dtype=EXACT, device=ridge.device), right).squeeze(2)
+        ) * used
+
+        weights, constant = weights[:, :-1], weights[:, -1:]
+        ahead = self.ahead - lags[..., None]  # (R, F, T)
+        known = torch.where(ahead < 0, at(end[..., None] + ahead.clamp(max=-1)), 0.0)
+        low, high = self.range(rows)
+        bounds = torch.cat([low - (high - low), high + (high - low)], 1)
+        rest = (known * weights[..., None]).sum(1) + constant
+        lags, weights = (F.pad(part, (0, _MOST_LAGS - part.shape[1])) for part in (lags, weights))
+        return lags, weights, rest, bounds

@@ -86,10 +86,30 @@ class TinyBackbone(Backbone):
         self.options = TinyOptions(**options)
         self.season, self.horizon = task.season_length, task.prediction_length
         self.levels, self.is_point = output.quantiles or (MEDIAN,), not output.quantiles
-        self.network = load_tiny(self.options)
+        try:
+            self._use(load_tiny(self.options))
+        except UserError:
+            if not torch.empty(0).is_meta:
+                raise
+            self._use(TinyNetwork())  # until a saved state is loaded, which needs no file
+
+    def _use(self, network: TinyNetwork) -> None:
+        self.network = network
         if self.options.trained == "attention":
-            for name, part in self.network.named_parameters():
+            for name, part in network.named_parameters():
                 part.requires_grad_(name.startswith("encoder.") and ".attention." in name)
+
+    @override
+    def get_extra_state(self) -> Tensor:
+        device = "meta" if self.network.head.weight.is_meta else "cpu"
+        return torch.tensor([*json.dumps(self.network.sizes).encode()], dtype=torch.uint8, device=device)
+
+    @override
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the sizes of a saved network, whose weights are loaded next."""
+        if (sizes := bytes(state.tolist()).decode()) != json.dumps(self.network.sizes):
+            with torch.device("meta"):
+                self._use(TinyNetwork(**json.loads(sizes)))
 
     @classmethod
     @override
@@ -175,7 +195,10 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def pretraining(self, data: str) -> str:
-        return "seen" if data in read_head(self.options.weights)["trained_on"] else "unseen"
+        try:
+            return "seen" if data in read_head(self.options.weights)["trained_on"] else "unseen"
+        except UserError:  # a saved model needs no file
+            return "unknown"
 
     @override
     def attending(self) -> dict[str, Attending]:
@@ -197,6 +220,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        read_head(self.options.weights)
         (NetworkPredictor if self.is_trained else Predictor).check_fit(self, data, training)
 
     @override

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -64,6 +65,8 @@ class TinyNetwork(nn.Module):
         attention: Description | Sequence[Description] = "standard",
     ) -> None:
         super().__init__()
+        self.sizes: dict[str, Any] = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads}
+        self.sizes |= {"num_decoder_layers": num_decoder_layers, "attention": attention}
         d, tokens = d_model, 1 + LONGEST // PATCH  # the facts too
         build = partial(build_attention, d_model=d, num_heads=num_heads)
         self.patches, self.facts, self.ahead = (
