@@ -53,7 +53,7 @@ def main() -> int:
         if number > ceiling and set(rooms) <= set(DONE):
             above.append(name)
         all_lines, all_files = all_lines + number, all_files + files
-    print(f"{'all':30}{all_lines:7,} lines{all_files:5} files   ceiling 40,000, 300 files")
+    print(f"{'all':30}{all_lines:7,} lines{all_files:5} files   ceiling 41,500, 300 files")
     if above:
         print(f"above the ceiling: {', '.join(above)}", file=sys.stderr)
     return int(bool(above))
