@@ -212,7 +212,7 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
         assert ridges.error[penalty] == scored(made.base(), {"model.backbone": ridge})
     assert found.parameters["seasonal_naive"] == found.flops["seasonal_naive"] == 0
     assert set(ridges.parameters) == {2 * (24 + 13) * 6}  # a map for each channel, of steps and of the calendar
-    assert set(ridges.flops) == {2 * 24 * 6 * 2}  # a multiply-add for each weight and channel
+    assert set(ridges.flops) == {2 * (24 + 13) * 6 * 2}  # a multiply-add for each weight and channel
     assert found.step.notna().to_dict() == {**dict.fromkeys(found.index, False), "transformer": True, "patchtst": True}
     best = yaml.safe_load((made.study / "best.yaml").read_text())
     assert best["model"]["backbone"]["kind"] == found.error.idxmin()
