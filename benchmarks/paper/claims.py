@@ -133,7 +133,7 @@ def pooled(differences: pd.Series) -> Pooled:
     Without gaps this is Student's t of the means of seeds. A seed may lack a size: each size counts with the variance
     of its own seeds, and the degrees of freedom are those of Bell and McCaffrey (2002).
     """
-    table = differences.unstack("size")
+    table = differences.rename("difference").reset_index().pivot_table("difference", "seed", "size")
     counts, (seeds, sizes) = table.count(), table.shape
     mean, freedom, error = float(table.mean().mean()), 1.0, math.inf
     if counts.min() > 1:
