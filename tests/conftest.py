@@ -91,7 +91,6 @@ def toy_frame() -> pd.DataFrame:
 
 @pytest.fixture
 def toy_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
-    """The toy frame as a file."""
     path = tmp_path / "toy.csv"
     toy_frame.to_csv(path)
     return path

@@ -16,7 +16,6 @@ def save_empty(figure: Figure, path: Any, **options: Any) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are drawn, for a test that looks at them."""
     monkeypatch.setattr(Figure, "savefig", save_drawn)
 
 

@@ -143,7 +143,6 @@ class Worker:
         self.process.join()
 
     def end(self) -> int:
-        """Its exit code, once it has ended by itself."""
         self.process.join(LIMIT)
         if self.process.exitcode is None:
             self.kill()

@@ -48,7 +48,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def refused(run: Run, capsys: Capture, *words: object) -> str:
-    """What is said of wrong words."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
         run(*words)
@@ -108,7 +107,6 @@ def test_a_gpu_is_asked_for(
 @pytest.mark.slow
 @pytest.mark.skipif(not triton_available(), reason="Triton is not installed")
 def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, run: Run, capsys: Capture) -> None:
-    # and the other steps above, or by make test
     (words,) = runpy.run_path(str(BENCHMARKS / "gpu.py"))["commands"]("attention", tmp_path, True)
     assert words[0] == "benchmarks/attention.py"
     assert run("attention", *words[1:]) == 0
@@ -153,7 +151,6 @@ def test_attention_is_measured_in_every_part(
     assert {"attention", "bfloat16", "modules", "patchtst", "long", "dropout"} <= set(table.part)
     assert (table[["median_ms", "ratio"]] > 0).all(axis=None)
     assert (table.loc[table.part == "dropout", "peak_mib"] > 0).all()
-    # a part that is measured anew leaves the others
     monkeypatch.setattr("attention_speed.contenders.check", lambda *_: 0.0)  # once is enough
     assert run(*words, "--parts", "long") == 0
     again = pd.read_csv(file.with_suffix(".csv"))
@@ -163,7 +160,6 @@ def test_attention_is_measured_in_every_part(
     said = refused(run, capsys, *words, "--parts", "nothing")
     assert "no part is called nothing; there are attention, " in said
 
-    # the experiment of the paper has its rounds measured by this, and none again
     def measured(command: list[str], check: bool) -> None:
         assert command[1:4] == [str(BENCHMARKS / "attention.py"), "--parts", "attention"]
         shutil.copy(file.with_suffix(".csv"), command[command.index("--output") + 1])
@@ -210,7 +206,6 @@ def test_training_is_measured_beside_the_peers(tmp_path: Path, run: Run, capsys:
     (best,) = record["best"]
     assert [[one["at"] for one in best["curves"][name]] for name in ("tsattn", "neuralforecast")] == [[3, 6], [3, 6]]
     assert file.with_suffix(".md").read_text() in capsys.readouterr().out
-    # a part alone leaves the rest as it was
     assert run(*words, "--parts", "steps", "--recipes", "itransformer") == 0
     again = json.loads(file.read_text())
     assert again["best"] == record["best"]
@@ -250,7 +245,6 @@ def test_conversions_are_compared(tmp_path: Path, run: Run, capsys: Capture) -> 
     text = (tmp_path / "conversion.md").read_text()
     assert "A dry run of toy sizes" in text
     assert f"| MLR, `copy` | {errors['copy']:.4f} |" in text
-    # what is there is not run again, unless it is of other weights; what is missing is
     runs = tmp_path / "runs"
     (runs / "converted-1-national_illness-btt.json").unlink()
     kept = runs / "converted-2-national_illness-copy.json"
@@ -367,9 +361,6 @@ def test_a_task_of_the_arena_has_all_steps() -> None:
     steps = ("15min", "h", "D", "W-TUE", "MS", "QS", "YS")
     stamps = [pd.date_range("2020-01-01", periods=9, freq=step).delete(4) for step in steps]
     assert [arena.frequency_of(one) for one in stamps] == [*steps]
-
-
-# Scores of forecasts by groups of series, and the search for series that a test must keep to itself.
 
 
 def group_of(series: list[Any], season: int, horizon: int) -> Any:

@@ -34,7 +34,6 @@ def test_the_ridge_reads_its_known_errors_whatever_the_model_s_context(
 
 @pytest.mark.slow
 def test_the_embedded_default_beats_seasonal_naive(tmp_path: Path) -> None:
-    # its training starts from the ridge
     steps = ["--trainer.max_epochs=null", "--trainer.max_steps=40", "--trainer.val_check_interval=40"]
     assert main(["fit", "--config", "co2_mlr.yaml", "--run", str(tmp_path / "run"), *steps]) == 0
     test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]

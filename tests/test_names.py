@@ -9,7 +9,6 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 
 def modules() -> Iterable[Path]:
-    """Every module that has a name of its own."""
     return (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 
 

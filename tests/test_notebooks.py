@@ -88,7 +88,6 @@ def shown(cell: Any) -> list[set[str]]:
 
 
 def written(cell: Any) -> list[str]:
-    """Everything of the outputs of a cell that can be read."""
     texts = [output["text"] for output in cell.outputs if "text" in output]
     for output in cell.outputs:
         texts += [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]

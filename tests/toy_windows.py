@@ -71,7 +71,6 @@ def toy_windows(
 
 
 def one_window(windows: Batch, number: int) -> Batch:
-    """A window alone."""
     return windows.rows(number, number + 1)
 
 

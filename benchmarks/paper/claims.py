@@ -109,6 +109,7 @@ class Pooled:
     high: float
     p: float
     detectable: float  # with a power of 80 %
+    freedom: float
     below: int
     pairs: int
     seeds: int
@@ -121,7 +122,7 @@ class Pooled:
 
     def is_within(self, margin: float) -> bool:
         """Return whether the interval of 90 % lies within a margin on both sides of 0."""
-        known = stats.t(max(1, self.seeds - 1))
+        known = stats.t(self.freedom)
         reach = (self.high - self.mean) * float(known.ppf(0.95) / known.ppf(0.975))
         return self.seeds >= MIN_SEEDS and abs(self.mean) + reach < margin
 
@@ -129,20 +130,23 @@ class Pooled:
 def pooled(differences: pd.Series) -> Pooled:
     """Pool paired differences, indexed by ``size`` and ``seed``: sizes count alike, and seeds are clusters.
 
-    A seed may lack a size. Where none does, this is Student's t of the means of seeds.
+    Without gaps this is Student's t of the means of seeds. A seed may lack a size: each size counts with the variance
+    of its own seeds, and the degrees of freedom are those of Bell and McCaffrey (2002).
     """
-    by_size = differences.groupby("size")
-    mean = float(by_size.mean().mean())
-    shares = (differences - by_size.transform("mean")) / by_size.transform("size") / by_size.ngroups
-    by_seed = shares.groupby("seed").sum()
-    seeds, error = len(by_seed), math.inf
-    if seeds > 1:
-        error = math.sqrt(seeds / (seeds - 1) * float((by_seed**2).sum()))
-    known = stats.t(max(1, seeds - 1))
+    table = differences.rename("difference").reset_index().pivot_table("difference", "seed", "size")
+    counts, (seeds, sizes) = table.count(), table.shape
+    mean, freedom, error = float(table.mean().mean()), 1.0, math.inf
+    if counts.min() > 1:
+        scale = 1 / np.sqrt(counts * (counts - 1)) / sizes
+        error = float(np.linalg.norm(((table - table.mean()) * scale).sum(axis=1)))
+        seen = (table.notna() * scale).to_numpy()
+        spread = np.diag((seen**2).sum(axis=1)) - (seen / counts.to_numpy()) @ seen.T
+        freedom = float(np.trace(spread) ** 2 / (spread**2).sum())
+    known = stats.t(freedom)
     reach, detectable = (error * float(one) for one in (known.ppf(0.975), known.ppf(0.975) + known.ppf(0.8)))
     p = 2 * float(known.sf(abs(mean) / error)) if error else math.nan
-    counts = int((differences < 0).sum()), len(differences), seeds
-    return Pooled(mean, mean - reach, mean + reach, p, detectable, *counts)
+    below, pairs = int((differences < 0).sum()), len(differences)
+    return Pooled(mean, mean - reach, mean + reach, p, detectable, freedom, below, pairs, seeds)
 
 
 def with_spread(value: float, spread: float) -> str:

@@ -105,9 +105,6 @@ NO_DROPOUT = ("tiles", "direct")
 NO_ORDER = ("blocks",)
 
 
-# Decoding step by step, as the tests of the caches do it.
-
-
 T = 40
 
 

@@ -263,9 +263,6 @@ def test_long_masked_parts_are_taken_bit_by_bit() -> None:
                 torch.testing.assert_close(out[row, mask[row]], expected, rtol=0, atol=1e-10)
 
 
-# A bias goes with a cache: its columns are positions, as in the full causal pass.
-
-
 ONE_BY_ONE, AFTER_A_PROMPT, UNEVEN, AT_ONCE = [1] * T, [5, *[1] * (T - 5)], [3, 9, 1, 20, 1, 6], [T]
 SHAPES = {
     (2, NUM_HEADS, T, T): (ONE_BY_ONE, AFTER_A_PROMPT, UNEVEN, AT_ONCE),

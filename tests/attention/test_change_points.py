@@ -180,9 +180,6 @@ def test_cuda_finds_the_same() -> None:
     assert torch.equal(found.cpu(), change_point_block_ids(values, [1, 4, 32], counts))
 
 
-# Blocks by the calendar: the same as pandas finds, row by row, nested or not.
-
-
 PERIODS = {"year": "Y", "quarter": "Q", "month": "M", "week": "W-SUN", "day": "D", "hour": "h"}
 
 

@@ -66,7 +66,6 @@ def inputs(length: int, dtype: torch.dtype, padded: bool, biased: bool, seed: in
 
 
 def value_and_gradients(attention: Attention, impl: str, arguments: dict[str, Any]) -> dict[str, Tensor]:
-    """Output and gradients, at real tokens only."""
     attention.impl = impl
     attention.zero_grad()
     leaves = {

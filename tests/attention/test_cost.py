@@ -122,8 +122,6 @@ def test_measuring_takes_no_memory_and_changes_nothing() -> None:
 
 
 class EveryOther(Pattern):
-    """A pattern of somebody else's."""
-
     __call__ = FullPattern.__call__
 
 

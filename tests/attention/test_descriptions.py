@@ -25,8 +25,6 @@ SIZES = {"d_model": 32, "num_heads": 4, "max_length": 48}
 
 
 class Mine(Attention):
-    """A kind that somebody wrote elsewhere."""
-
     def __init__(self, d_model: int, num_heads: int, *, spread: int = 3, **options: object) -> None:
         inner = SlidingWindowAttention(d_model, num_heads)
         super().__init__(d_model, num_heads, projection=inner.projection, pattern=inner.pattern, **options)

@@ -17,7 +17,6 @@ LENGTH = 24
 
 
 def mixed_by_hand(attention: Attention, source: Tensor, weights: Tensor) -> Tensor:
-    """The output of an attention with these probabilities."""
     values = rearrange(attention.value(source), "B S (G e) -> B G S e", G=attention.num_kv_heads)
     values = repeat(values, "B G S e -> B (G h) S e", h=attention.num_heads // attention.num_kv_heads)
     return attention.output(rearrange(weights @ values, "B H N e -> B N (H e)"))

@@ -248,9 +248,6 @@ def test_without_a_window_part_all_is_standard_attention(combine: str, impl: str
     assert torch.equal(same(x, context), standard(x, context))
 
 
-# The scale that scores start at, the factor of the logits, and rotary positions.
-
-
 @pytest.mark.parametrize(
     "case",
     ["standard-grouped", "swa", "global_swa-sum-grouped", "btt", "btt-both-grouped", "mlbtc", "mlr-deep", "mlr-active"],
@@ -348,14 +345,10 @@ def test_each_part_of_global_swa_has_the_factor_of_its_own_rank() -> None:
     torch.testing.assert_close(other(x), plain(x))
 
 
-# The ablations, written out with Python loops: the token itself, equal weights, learned weights of places.
-
-
 PLACES = 11
 
 
 def weight(attention: Attention, case: str, head: int, i: int, keys: list[int]) -> Tensor:
-    """The weights with which query i mixes these keys."""
     kind = CASES[case]["kind"]
     if kind == "identity":
         return torch.tensor([float(j == i) for j in keys]).double()

@@ -45,7 +45,6 @@ def tokens(*shape: int) -> Tensor:
 
 
 def attempt(compute: Callable[[], Tensor], error: type[Exception] = UserError) -> Tensor | str:
-    """What was computed, or the message of the refusal."""
     try:
         return compute()
     except error as refusal:
@@ -138,7 +137,6 @@ def test_shapes_without_numbers(case: str, padded: bool) -> None:
                 assert "reference" in out
             else:
                 assert (out.shape, out.dtype) == (x.shape, x.dtype)
-    # what was seen there is not taken for the truth here
     attention.impl = "auto"
     torch.testing.assert_close(attention(x), build(case, length=40, dtype=torch.float32)(x))
 

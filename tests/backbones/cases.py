@@ -55,7 +55,6 @@ def build(
 
 
 def randomised(module: Backbone) -> Backbone:
-    """With every weight moved a little."""
     for parameter in module.parameters():
         nn.init.normal_(parameter, parameter.mean().item(), 0.3)
     return module

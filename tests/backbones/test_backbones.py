@@ -38,8 +38,6 @@ def batch(size: int = 5, missing: bool = False, seed: int = 0) -> Batch:
 
 
 class Flat(Backbone):
-    """A backbone that somebody wrote elsewhere."""
-
     def __init__(self, task: Task, output: Output, *, level: float = 1.0) -> None:
         super().__init__()
         self.level, self.T = level, task.prediction_length

@@ -52,7 +52,6 @@ def build(model: str, task: Task, quantiles: tuple[float, ...] = (), **more: Any
 
 
 def randomised(backbone: Any) -> Any:
-    """Away from the start, at which the horizon has no effect."""
     torch.manual_seed(1)
     nn.init.normal_(backbone.covariates.effect.output.weight)
     nn.init.normal_(backbone.covariates.effect.output.bias)

@@ -19,7 +19,6 @@ from tsattn.task import Output
 
 
 def averaged(series: Tensor, size: int) -> Tensor:
-    """The moving average, sum by sum."""
     L, half = series.shape[-1], size // 2
     columns = [
         sum(series[..., min(max(step + shift, 0), L - 1)] for shift in range(-half, half + 1)) / size

@@ -197,8 +197,6 @@ def test_other_data_is_refused() -> None:
             windows_of(rows)
 
 
-# scores that were learned, of a small Chronos-T5 (6000 steps on series of Gaussian processes)
-
 FOLDER = Path(__file__).parent / "small_t5"
 
 
@@ -345,8 +343,6 @@ def test_an_absent_model_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(UserError, match="cannot be opened as a Chronos model"):
         open_pipeline(tmp_path)
 
-
-# its cost
 
 SPECIAL = {"t5": 1, "bolt": 1, "chronos2": 5}
 

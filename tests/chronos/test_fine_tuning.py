@@ -52,9 +52,6 @@ def same(first: pd.DataFrame, second: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(first, second, check_exact=True)
 
 
-# losses
-
-
 def _t5(model: Any, past: Tensor, target: Tensor) -> Tensor:
     """The tokens that the paper describes, written anew: values over the mean absolute, in equal bins from -5 to 5."""
     scale = past.abs().nanmean(-1, keepdim=True)
@@ -120,9 +117,6 @@ def test_a_batch_of_which_nothing_was_observed_trains_nothing_wrong(family: str)
     assert all(part.grad is None or part.grad.isfinite().all() for part in made.parameters())
 
 
-# what is trained
-
-
 @pytest.mark.parametrize(("family", "attention"), [("t5", "none"), ("bolt", "mlr"), ("chronos2", "swa")])
 def test_attention_alone_or_adapters_alone_are_trained(family: str, attention: str) -> None:
     assert all(part.requires_grad for part in network(family, trained="all", **ATTENTIONS[attention]).parameters())
@@ -169,9 +163,6 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
     with pytest.raises(UserError, match="that of one trained network, and tiny-bolt_mlr is none"):
         forecaster({**swapped, "calibrate": 4}).fit(toy_frame, checkpoint=checkpoint)
-
-
-# refusals
 
 
 @pytest.mark.parametrize(
@@ -242,9 +233,6 @@ def test_the_record_beside_the_weights_runs_nothing(tmp_path: Path, monkeypatch:
     state["record"] = torch.zeros(20, dtype=torch.uint8)
     with pytest.raises(RuntimeError, match="cannot be built"):
         again.load_state_dict(state, assign=True)
-
-
-# trainings that go on from models that were fitted
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ def adapted(family: str, kind: str, where: Any = "encoder", **more: Any) -> Any:
 
 @functools.cache
 def encoder_adapted(family: str, kind: str) -> Any:
-    """One for all tests that change nothing of it."""
     return adapted(family, kind)
 
 
@@ -157,8 +156,6 @@ def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int,
     torch.testing.assert_close(own.weight.grad, grad, rtol=1e-4, atol=1e-5)
 
 
-# attention that sees every pair gives the original's outputs
-
 WHOLE = {
     "standard": "standard",
     "window": {"kind": "swa", "window_size": 100},
@@ -273,8 +270,6 @@ def test_it_is_counted_and_calibrated(family: str) -> None:
     frame = adapted.calibrate(series(60, 80, 90), steps=12).set_index("layer")
     assert frame.loc["cross.0", "after"] < frame.loc["cross.0", "before"]
 
-
-# the decoder of Chronos-T5 generates step by step with the caches of its attention
 
 LENGTH = 11
 DECODERS = {

@@ -229,7 +229,6 @@ def numbers(forecast: pd.DataFrame) -> Any:
 
 
 def own_covariates(past: pd.DataFrame, future: pd.DataFrame | None = None) -> Any:
-    """What the pipeline makes of the numbers themselves."""
     given: dict[str, Any] = {"target": past.y.to_numpy(np.float32)}
     given["past_covariates"] = {"x": past.x.to_numpy(np.float32)}
     if future is not None:
@@ -309,9 +308,6 @@ def test_training_is_not_decided_by_contexts_that_never_change(family: str) -> N
     assert network.own_loss(Batch(past, target)) < 10 * usual
     alone = past[:1, :, 1:].expand(2, -1, 2)
     assert network.own_loss(Batch(alone, target)).isfinite()
-
-
-# Series far from 0: single precision has no digits for their changes there, and models that need no level get none.
 
 
 LEVEL = 1e8

@@ -56,7 +56,6 @@ def tiny_pipeline(family: str, *, seed: int = 0, implementation: str = "sdpa", *
 
 
 def series(*lengths: int, seed: int = 1) -> list[torch.Tensor]:
-    """Random walks with a season, of these lengths."""
     generator = torch.Generator().manual_seed(seed)
     return [
         torch.randn(length, generator=generator).cumsum(0) / 3 + torch.arange(length).mul(0.7).sin()

@@ -70,9 +70,6 @@ def test_the_cache_is_measured_where_there_is_one(capsys: pytest.CaptureFixture[
         assert said.endswith(reason)
 
 
-# `kernels` as a person types it.
-
-
 __all__ = ["found", "nothing_said"]  # fixtures
 
 HERE = ", ".join(one.name for one in sets_of_this_cpu())

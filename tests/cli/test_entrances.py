@@ -61,7 +61,6 @@ def description(path: Path, case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_folder(run: Path) -> Outcome:
-    """What a run folder of the command line holds, and forecasts."""
     found = json.loads((run / "metrics.json").read_text())
     output = run.parent / f"{run.name}.parquet"
     assert main(["predict", "--run", str(run), f"--output={output}", "--figure=false"]) == 0
@@ -71,7 +70,6 @@ def of_folder(run: Path) -> Outcome:
 
 
 def of_result(result: tsattn.Result, forecast: pd.DataFrame) -> Outcome:
-    """What Python is given."""
     tested = {str(name): float(score) for name, score in result.scores.iloc[0].items()}
     return Outcome(result.fitted.predictor.state_dict(), result.fit["validation_error"], numbers(forecast), tested)
 
@@ -104,7 +102,6 @@ def by_forecaster(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) ->
 
 
 def by_tune(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
-    """A study of one trial, whose best configuration is then fitted."""
     (folder / "base.yaml").write_text(yaml.safe_dump(description(folder / "table.csv", case)))
     search = {"parameters": {"model.backbone.context_length": [24]}}
     if case["backbone"] == NETWORK:

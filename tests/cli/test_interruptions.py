@@ -33,7 +33,6 @@ sys.exit(main(sys.argv[3:]))
 
 
 def of_command(command: str, csv: Path, run: Path) -> list[str]:
-    """Words of a command that has something to do."""
     config = ["--config", str(run / "config.yaml")]
     more = {
         "fit": [*config, "--run", str(run.parent / "new")],

@@ -45,7 +45,6 @@ def words(csv: Path, run: Path, way: str) -> list[str]:
 
 
 def stopped(step: int, number: int, command: list[str], folder: Path) -> Worker:
-    """A command that ended by a signal at a step."""
     worker = Worker(command, folder, partial(signal_at, step, number))
     worker.end()
     return worker
@@ -176,9 +175,6 @@ def test_a_run_killed_before_its_results_were_written_tests_again(whole: Callabl
     assert result(run) == result(whole("steps"))
 
 
-# several processes
-
-
 def as_typed(typed: list[str]) -> None:
     """From now on this process is one of `python -m tsattn`: Lightning starts the others by the same words."""
     sys.argv = ["tsattn", *typed]
@@ -258,9 +254,6 @@ def without_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signals.signal(number, handler)
-
-
-# what can go wrong
 
 
 def test_a_loss_that_is_no_number_ends_training_before_its_weights_are_saved(

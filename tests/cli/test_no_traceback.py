@@ -33,9 +33,6 @@ def test_a_disk_that_is_full_when_a_run_begins_leaves_no_folder(
     assert not run.exists()
 
 
-# output
-
-
 def read_only(self: Path, *args: Any, **options: Any) -> Any:
     raise OSError(errno.EROFS, "Read-only file system", str(self))
 
@@ -88,11 +85,7 @@ def test_too_little_memory_is_one_sentence(monkeypatch: pytest.MonkeyPatch, caps
     assert "error: out of memory; reduce --tokens" in refusal(["cost"], capsys)
 
 
-# a terminal, or what stands in its place
-
-
 def unread() -> Any:
-    """A stream whose reader is gone."""
     read, write = os.pipe()
     os.close(read)
     return os.fdopen(write, "w")

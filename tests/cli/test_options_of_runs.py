@@ -16,8 +16,6 @@ from tsattn.errors import rounded
 from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
 
-# a figure
-
 
 @pytest.mark.usefixtures("drawn")
 def test_predict_draws_its_forecast_and_says_where(
@@ -35,9 +33,6 @@ def test_predict_draws_its_forecast_and_says_where(
     (tmp_path / "folder.csv").mkdir()
     said = refusal([*words[:3], "--overwrite", "--output", str(tmp_path / "folder.csv")], capsys)
     assert "folder.csv is a folder, not a file" in said
-
-
-# a longer training
 
 
 def long_words(csv: Path, run: Path, steps: int) -> list[str]:
@@ -119,12 +114,8 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
     )
 
 
-# scores by group, on the screen and in a file
-
-
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the ridge on three series, without a training."""
     folder = tmp_path_factory.mktemp("by")
     frame_of({"large": 200, "late": 150, "small": 260}).to_csv(folder / "toy.csv", index=False)
     words = ["fit", "--data", "CSVDataModule", "--data.path", str(folder / "toy.csv"), "--run", str(folder / "run")]

@@ -76,9 +76,6 @@ def row_of(name: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> s
     return next(row for row in capsys.readouterr().out.splitlines() if row.startswith(f"{name} "))
 
 
-# closed forms
-
-
 def test_a_closed_form_takes_the_place_of_a_network(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,9 +127,6 @@ def test_a_closed_form_that_was_killed_is_fitted_again(
     longer = ["fit", "--resume", str(run), "--trainer.max_steps=50"]
     assert "ridge is fitted at once, so it cannot be trained longer" in refusal(longer, capsys)
     assert metrics(run) == metrics(tmp_path / "whole")
-
-
-# ensembles
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,6 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     assert 0 < found["best_step"] < 60
     assert found["refit"] == {"rows": "all", "steps": found["best_step"]}
     assert_same_weights(weights(run.refit), kept_of_all_rows(run.path, found["best_step"]))
-    # what is tested is what was tested
     assert fit(config, plain.path, *rows) == 0
     assert_same_weights(weights(run.best), weights(plain.best))
     assert found["test"] == metrics(plain.path)["test"]
@@ -81,7 +80,6 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     assert main(["test", "--run", str(run.path)]) == 0
     row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("patchtst"))
     assert rounded(found["test"]["patchtst_standard"]["mse_scaled"]) in row
-    # what is forecast with is the refit, which is said
     frame = predicted(run.path, tmp_path / "run.csv")
     assert f"forecasting with {run.refit}, refitted on all rows\n" in capsys.readouterr().out
     other = predicted(plain.path, tmp_path / "plain.csv")
@@ -91,7 +89,6 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     assert main(words) == 0
     assert "refitted" not in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "best.csv", parse_dates=["date"]), other)
-    # it is as safe as the others
     run.refit.write_bytes(run.best.read_bytes())
     assert "checkpoints/refit.ckpt is not the file that was written" in refusal(words[:3], capsys)
 
@@ -121,7 +118,6 @@ def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(
         assert metrics(other.path) == metrics(whole.path)
     capsys.readouterr()
     assert "is finished" in refusal(["fit", "--resume", str(later.path), "--refit"], capsys)
-    # trained longer, it is refitted to the new length
     assert main(["fit", "--resume", str(later.path), "--trainer.max_steps=15"]) == 0
     found = metrics(later.path)
     assert found["refit"]["steps"] == found["best_step"]

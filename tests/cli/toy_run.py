@@ -23,7 +23,6 @@ def fit(csv: Path, run: Path, *more: str) -> int:
 
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said when `words` are refused."""
     capsys.readouterr()
     assert main(words) == 2
     captured = capsys.readouterr()

@@ -27,7 +27,6 @@ def wide_frame(rows: int = 10, frequency: str = "h") -> pd.DataFrame:
 
 
 def covariate_frame(steps_ahead: int = 4) -> pd.DataFrame:
-    """Two daily series with `steps_ahead` rows after their last targets."""
     frame = long_frame({"a": 10 + steps_ahead, "b": 8 + steps_ahead})
     frame["price"] = frame.index * 10.0
     frame["promo"] = frame.index % 2 == 0
@@ -48,7 +47,6 @@ ROLES = {"past_covariates": ["rain"], "future_covariates": ["price", "promo"]}
 
 
 def refusal(table: object, **options: object) -> str:
-    """The one line that a table is refused in."""
     with pytest.raises(UserError) as caught:
         panel_from_frame(table, **options)
     message = str(caught.value)
@@ -57,7 +55,6 @@ def refusal(table: object, **options: object) -> str:
 
 
 def assert_same(panel: Panel, other: Panel) -> None:
-    """Refuse panels that differ in anything that was read of rows."""
     assert panel.ids == other.ids
     assert panel.frequency == other.frequency
     assert panel.time.tolist() == other.time.tolist()
@@ -66,5 +63,4 @@ def assert_same(panel: Panel, other: Panel) -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the package logged so far."""
     return [record.getMessage() for record in caplog.records if record.name == "tsattn"]

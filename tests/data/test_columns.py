@@ -137,7 +137,6 @@ CASES = [
     (with_cell("unique_id", 6, ["a"]), {}, "column unique_id holds no ids"),
     (with_cell("unique_id", 6, 1j), {}, "row 7: 1j in column unique_id is a complex, not an id"),
     (FIVE.assign(y=np.nan), {}, "every target ... missing ... at least one"),
-    # roles
     (wide_frame()[["date"]], {}, "no target column; its columns are date"),
     (wide_frame().rename(columns={"date": "when"}), {}, "no time column found ... when, x, z ... time_column=NAME"),
     (FIVE[["unique_id", "ds"]], {}, "y or target ... unique_id, ds"),
@@ -147,7 +146,6 @@ CASES = [
     (FIVE, {"future_covariates": "zz"}, "no future covariate column zz"),
     (FIVE.assign(p=1.0), {"past_covariates": "p", "static": "p"}, "column p ... past covariate and as static"),
     (wide_frame().set_axis(["date", "x", "x"], axis=1), {}, "two columns x"),
-    # time stamps
     (pd.concat([FIVE, FIVE[2:3]]), {}, "row 6: time stamp 2020-01-03 ... series a is there twice ... row 3"),
     (wide_frame().iloc[[0, 1, 1, 2]], {}, "row 3 ... twice ... row 2"),
     (with_cell("ds", 6, "soon"), {}, "row 7: soon ... not a date"),
@@ -156,7 +154,6 @@ CASES = [
     (stamped(ZONED.to_pydatetime(), pd.Timestamp("2020-01-02").to_pydatetime()), {}, "row 2: ... time zone"),
     (long_frame({"a": 1, "b": 2}, "MS"), {}, "no series has the 3 rows ... give the frequency"),
     (FIVE, {"frequency": "hourly"}, "'hourly' is not a frequency"),
-    # covariates and static columns
     (
         FIVE.assign(p=["hot", "1", "2", "3", "4"]),
         {"past_covariates": "p"},
@@ -236,7 +233,6 @@ def test_categories_are_those_of_the_training_rows_and_others_are_none_of_them(
     # what a trained model is given later has its numbers, whatever else is in the table
     later = read_for(data, table(["zebra", "c", "b"]))
     np.testing.assert_array_equal(later.past_covariates, [[0], [3], [2]])
-    # and what was unseen once is so again
     again = match_task(panel_from_frame(later.to_frame(), past_covariates=["sky"]), data.task, "it")
     np.testing.assert_array_equal(again.past_covariates, [[0], [3], [2]])
 

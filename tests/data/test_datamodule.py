@@ -33,7 +33,6 @@ def saved(trained: CSVDataModule) -> tuple[Task, Scaler]:
 
 @pytest.fixture
 def other(toy_frame: pd.DataFrame) -> pd.DataFrame:
-    """Other values of the same channels, a year later."""
     return 5 - 2 * toy_frame.set_axis(toy_frame.index + pd.Timedelta(days=366))
 
 

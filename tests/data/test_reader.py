@@ -274,7 +274,6 @@ def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogC
     more = pd.concat([future.assign(unique_id="x")[:3], future, future.assign(unique_id="z")])
     assert_same(panel_from_frame(known, future=more, **ROLES), panel_from_frame(frame, **ROLES))
     assert logged(caplog) == ["the frame of future values: left out 2 series that the frame has not got: 'x', 'z'"]
-    # rows are still named as they were given
     more.iloc[4, more.columns.get_loc("ds")] = more.iloc[3]["ds"]
     message = refusal(known, future=more, **ROLES)
     assert message.startswith("the frame of future values, row 5: time stamp")

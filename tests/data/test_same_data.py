@@ -37,7 +37,6 @@ KINDS: dict[str, Callable[[], tuple[pd.DataFrame, dict[str, Any]]]] = {
 
 
 def prepared(kind: str, device: str, **options: Any) -> ForecastDataModule:
-    """Data for a Trainer that computes on a device."""
     frame, columns = KINDS[kind]()
     data = FrameDataModule(frame, context_length=12, prediction_length=4, batch_size=8, **columns, **options)
     data.setup("fit")

@@ -31,7 +31,6 @@ def frame_of(values: object, freq: str = "h") -> pd.DataFrame:
 
 
 def scaled_by_training(frame: pd.DataFrame, mean: tuple[float, ...], scale: tuple[float, ...]) -> Series:
-    """One series on a scale of all."""
     panel = wide_panel(frame, "toy", frequency=f"{(frame.index[1] - frame.index[0]).total_seconds():.0f}s")
     return scaled_panel(panel, Scaler(mean, scale))
 

@@ -167,7 +167,6 @@ OWN: dict[str, Any] = {"context_length": 24, "prediction_length": 12}
 
 
 def said(frame: pd.DataFrame, kind: str = "missing", **roles: Any) -> dict[tuple[Any, str], str]:
-    """The sentences of a kind, by series and column."""
     found = diagnose(frame, **OWN, **roles).query("kind == @kind")
     return dict(zip(zip(found["series"], found["column"], strict=True), found["sentence"], strict=True))
 

@@ -72,7 +72,6 @@ def blocks(text: str, *, in_tests: bool = True) -> list[Block]:
 
 
 def shortened(code: str) -> str:
-    """Python with trainings cut short."""
     for long, short in SHORTER.items():
         code = re.sub(long, short, code)
     return code
@@ -113,5 +112,4 @@ def commands(text: str) -> list[list[str]]:
 
 
 def pages() -> list[Path]:
-    """The README and the pages of the site, in order."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -26,7 +26,6 @@ CONCEPTS, HOW_TO = ROOT / "docs" / "concepts", ROOT / "docs" / "how-to"
 
 
 def yaml_of(page: Path) -> str:
-    """The YAML of a page that has one."""
     (code,) = [block.code for block in blocks(page.read_text("utf-8")) if block.language == "yaml"]
     return code
 
@@ -126,7 +125,6 @@ def test_every_file_that_a_page_links_is_there() -> None:
 
 COMMON = "srun --overlap --nodes=1 --ntasks=1 --nodelist="
 RAY = f"{COMMON}%s ray start --address=one:22345 --num-cpus=8 --block"
-# what it calls writes down how it was called
 TOOLS = {
     "scontrol": 'printf "one\\ntwo\\nthree\\n"',
     "srun": 'echo "srun $@" >> calls; exec sleep 60',

@@ -36,7 +36,6 @@ def test_the_results_are_those_that_were_committed() -> None:
 
 @functools.cache
 def analysis_of(name: str) -> Analysis:
-    """Of the records of a suite."""
     return Analysis(Records.read(RECORDS / name), read_published(shipped_numbers()))
 
 
@@ -46,7 +45,6 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def leaderboard() -> Analysis:
-    """Of the records, in the order of README's command."""
     names = ("ett", "exchange_rate", "national_illness")
     file = shipped_numbers()
     return Analysis(Records.read(*(LEADERBOARD / name for name in names)), read_published(file))

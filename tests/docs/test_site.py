@@ -53,7 +53,6 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 
 def words(page: Path) -> str:
-    """What can be read on a page."""
     return unescape(re.sub(r"<[^>]*>", "", page.read_text("utf-8").partition("<article")[2].partition("</article")[0]))
 
 
@@ -70,7 +69,6 @@ def documented(site: Path) -> dict[str, str]:
 
 
 def one_of_path(path: str) -> Any:
-    """What an import path names."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
@@ -119,7 +117,6 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
 
 
 def _is_member(path: str) -> bool:
-    """Whether a path leads into a class."""
     return path.split(".")[-2][:1].isupper()
 
 
@@ -142,7 +139,6 @@ def test_every_command_and_option_that_the_help_lists_is_told(site: Path, capsys
 
 
 def helps(command: str) -> list[list[str]]:
-    """The words that make a command list its options."""
     actions = ("list", "info", "fetch", "check", "convert", "diagnose") if command == "datasets" else ()
     more = [] if command in OWN_WORDS else [["--help-all"]]
     return [["--help"], *([action, "--help"] for action in actions), *more]
@@ -166,7 +162,6 @@ def test_every_key_of_data_and_of_a_whole_configuration_is_told(site: Path, caps
 
 
 def valid_names(error: pytest.ExceptionInfo[UserError]) -> list[str]:
-    """Those that a message lists."""
     return str(error.value).rpartition("valid: ")[2].split(", ")
 
 

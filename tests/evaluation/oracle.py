@@ -106,7 +106,6 @@ def drawn(
 
 
 def pinball(level: float, target: float, forecast: float) -> float:
-    """Twice the loss."""
     if math.isnan(forecast) or math.isnan(target):
         return math.nan
     return 2 * (level * (target - forecast) if target > forecast else (1 - level) * (forecast - target))
@@ -125,7 +124,6 @@ def pairs_of(levels: tuple[float, ...]) -> dict[str, tuple[int, int]]:
 
 
 def row(cases: Cases, n: int, c: int) -> dict[str, float]:
-    """The sums of one window and channel."""
     s, is_point = cases.series[n], cases.forecast.ndim == 3
     mean, scale = cases.mean[s, c], cases.scale[s, c]
     steps = [t for t in range(cases.target.shape[1]) if cases.observed[n, t, c]]
@@ -160,7 +158,6 @@ def row(cases: Cases, n: int, c: int) -> dict[str, float]:
 
 
 def rows(cases: Cases) -> dict[tuple[int, int], dict[str, float]]:
-    """The sums of all windows `n` and channels `c`."""
     N, _, C = cases.target.shape
     return {(n, c): row(cases, n, c) for n in range(N) for c in range(C)}
 
@@ -170,7 +167,6 @@ def scores(cases: Cases) -> dict[str, float]:
     table, (N, _, C) = rows(cases), cases.target.shape
 
     def found(channels: range) -> dict[str, float]:
-        """The scores of some channels taken together."""
         some = [table[n, c] for n in range(N) for c in channels]
 
         def total(name: str) -> float:

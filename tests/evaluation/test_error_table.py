@@ -195,7 +195,6 @@ def whole_numbers() -> Cases:
 
 
 def groups(cases: Cases, key: str) -> Iterator[tuple[Any, Cases]]:
-    """The windows of each group as cases of their own."""
     if key == "series":
         for number in np.unique(cases.series):
             yield cases.ids[number], cases.take(np.flatnonzero(cases.series == number))
@@ -250,7 +249,6 @@ def test_the_order_of_the_windows_and_where_the_rows_lie_decide_nothing(key: str
     order = np.random.default_rng(0).permutation(len(cases.series))
     one = measured(cases, seasonal_errors=cases.seasonal, by_step=True).totals_by(key)
     shuffled = cases.take(order)
-    # each window keeps the origin that it had
     pairs = shuffled.batches(2, 3)
     for (batch, _), part in zip(pairs, np.split(order, [2, 5]), strict=True):
         batch.time += torch.tensor(3600 * part - batch.time[:, 0].numpy())[:, None]

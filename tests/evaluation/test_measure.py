@@ -83,9 +83,6 @@ def test_seasonal_errors_are_those_of_the_seasonal_naive_forecast_on_the_first_r
     assert np.isnan(seasonal_errors(panel, np.array([4]), 4)).all()
 
 
-# Weights are chosen by the validation error of what is trained.
-
-
 QUANTILES = (0.1, 0.5, 0.9)
 RULE = {"mse": "mse", "huber": "mse", "mae": "mae", "frequency": "mae", "pinball": "crps"}
 
@@ -97,7 +94,6 @@ def test_the_rule() -> None:
         for choice, chosen in SELECTION_CHOICES.items():
             if quantiles or choice != "crps":
                 assert selection_metric(loss, quantiles, choice) == chosen
-    # every loss has a score that is there
     for loss in (*LOSSES, PINBALL):
         assert selection_metric(loss, QUANTILES) in SCORES
     assert set(SELECTION_CHOICES.values()) <= set(SCORES)

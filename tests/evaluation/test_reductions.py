@@ -42,7 +42,6 @@ def test_the_page_says_what_each_score_is() -> None:
 
 
 def whole(cases: Cases) -> Cases:
-    """Without units, as fev has none."""
     return Cases(**{**vars(cases), "mean": np.zeros_like(cases.mean), "scale": np.ones_like(cases.scale)})
 
 

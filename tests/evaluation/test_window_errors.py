@@ -24,7 +24,6 @@ def measured(cases: Cases, *, masked: bool = True) -> torch.Tensor:
 
 
 def named(cases: Cases, errors: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The sums by name, each `(B, C)`."""
     return dict(zip(sum_names(cases.levels), errors.unbind(-1), strict=True))
 
 

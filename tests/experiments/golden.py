@@ -49,7 +49,6 @@ def sales(series: int = 3, rows: int = 120) -> pd.DataFrame:
 
 
 def described(folder: Path, backbone: Any, **changes: Any) -> dict[str, Any]:
-    """An experiment on the table of `sales`."""
     path = folder / "sales.csv"
     if not path.exists():
         sales().to_csv(path, index=False)
@@ -75,7 +74,6 @@ def of_run(backbone: Any, **changes: Any) -> Callable[[Path], dict[str, float]]:
 
 
 def of_embedded_data(folder: Path) -> dict[str, float]:
-    """The transformer on the embedded series, beside the baselines."""
     data = {"class_path": "CO2DataModule", "init_args": {"context_length": 104, "prediction_length": 26}}
     backbone = {**NETWORK, "kind": "transformer", "linear_path": "ridge"}
     result = tsattn.run({"data": data, "model": {"backbone": backbone}, "trainer": STEPS})
@@ -83,7 +81,6 @@ def of_embedded_data(folder: Path) -> dict[str, float]:
 
 
 def of_refit(folder: Path) -> dict[str, float]:
-    """Forecasts of what was fitted once more to all rows."""
     forecaster = tsattn.Forecaster(NETWORK, data=SIZES, max_steps=12, accelerator="cpu").fit(sales(), refit=True)
     return {"sum": float(forecaster.predict()["predictions"].sum())}
 
@@ -111,14 +108,12 @@ def of_channels(folder: Path) -> dict[str, float]:
 
 
 def of_pretrained(folder: Path) -> dict[str, float]:
-    """Forecasts of the included pretrained model, which is not trained."""
     forecaster = tsattn.Forecaster("tiny", prediction_length=6, accelerator="cpu")
     forecast = forecaster.predict(sales()[["unique_id", "ds", "y"]])
     return {name: float(forecast[name].sum()) for name in ("predictions", "0.1", "0.9")}
 
 
 def of_resumed(folder: Path) -> dict[str, float]:
-    """A run that is trained longer from its last checkpoint."""
     run = Path(tempfile.mkdtemp(dir=folder)) / "run"
     tsattn.run(described(folder, NETWORK), run)
     result = tsattn.resume(run, {"max_steps": 20})
@@ -127,7 +122,6 @@ def of_resumed(folder: Path) -> dict[str, float]:
 
 
 def of_calibrated(folder: Path) -> dict[str, float]:
-    """Intervals that validation windows have calibrated."""
     options = {"data": SIZES, "max_steps": 12, "accelerator": "cpu", "quantiles": [0.1, 0.5, 0.9], "calibrate": True}
     forecast = tsattn.Forecaster(NETWORK, **options).fit(sales()).predict()
     return {name: float(forecast[name].sum()) for name in ("0.1", "0.5", "0.9")}

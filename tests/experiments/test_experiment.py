@@ -22,8 +22,6 @@ from tsattn.experiments.experiment import instantiated, parsed, plain, user_erro
 
 
 class NoisyCO2(CO2DataModule):
-    """Weekly CO2 with an argument that changes only batches."""
-
     in_key = ("noise",)
 
     def __init__(self, noise: float, **sizes: Any) -> None:
@@ -106,7 +104,6 @@ def test_what_is_no_mapping_is_said_to_be_none() -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, str]:
-    """An experiment and its key."""
     experiment = Experiment.of(described(tmp_path_factory.mktemp("whole"), NETWORK))
     return experiment, experiment.key
 
@@ -235,9 +232,6 @@ class TestKey:
         assert Experiment.of(content).key != before
 
 
-# A description means the same each time it is read, and something new once what it names is new.
-
-
 def small(**trainer: Any) -> dict[str, Any]:
     return {
         "data": {"class_path": "CO2DataModule"},
@@ -300,9 +294,6 @@ def test_what_is_replaced_in_an_experiment_is_made() -> None:
     data, trainer = after.made()
     assert (data.prediction_length, trainer["max_steps"]) == (7, 9)
     assert pickle.loads(pickle.dumps(before)).made()[1]["max_steps"] == 3
-
-
-# What goes wrong in the parser comes out as one sentence, whoever raised it.
 
 
 def wrapped(cause: Exception) -> None:

@@ -13,8 +13,6 @@ from tsattn.experiments.measuring import group_table, score_table, verdict
 
 
 class Table:
-    """Says these scores of its errors."""
-
     def __init__(self, **scores: float) -> None:
         self._scores = scores
 

@@ -43,7 +43,6 @@ def test_a_folder_holds_the_run_and_nothing_is_left_of_it_elsewhere(
     assert list(scores.index)[1:] == list(metrics["test"])[1:]
     assert metrics["test"][scores.index[0]]["mse_scaled"] == scores["mse_scaled"].iloc[0]
     assert metrics["validation_error"] == result.fit["validation_error"]
-    # each score is a reduction of the errors that were saved
     read = ErrorTable.read(folder / "errors.parquet")
     assert read.scores() == pytest.approx(result.errors.scores(), nan_ok=True)
     frame = result.errors.frame()
@@ -87,9 +86,6 @@ def test_weights_are_selected_by_the_validation_error_of_what_is_trained(
     curve = np.genfromtxt(tmp_path / "run" / "metrics.csv", delimiter=",", names=True)
     errors = curve[f"val_{error}"]
     assert result.fit["validation_error"] == pytest.approx(np.nanmin(errors), rel=1e-6)
-
-
-# What an outsider would try: seeds that nobody names, callbacks with a state, data that changed, values of Python.
 
 
 class CountedSteps(Callback):
@@ -221,9 +217,6 @@ def test_a_run_goes_on_with_the_dropout_that_it_was_begun_with(tmp_path: Path) -
     assert gone_on_with(folder, tmp_path / "off", noted=False) == expected
     assert gone_on_with(folder, tmp_path / "before", noted=None) == expected
     assert gone_on_with(folder, tmp_path / "on", noted=True) != expected
-
-
-# Members of an ensemble that were fitted before: they are what the ensemble would have fitted, to the digit.
 
 
 MEMBER: dict[str, Any] = {

@@ -57,7 +57,6 @@ def test_the_operator_keeps_the_rules_of_operators() -> None:
     positions = torch.arange(40)[None]
     blocks = torch.stack([torch.zeros_like(positions), positions // 20])
     arguments = (q, k, v, blocks, positions, [4, 4], True, [0.3, 0.3, 0.3])
-    # gradients are tested above; here the operator's own declarations
     torch.library.opcheck(
         torch.ops.tsattn.multilevel_tiles.default,
         arguments,

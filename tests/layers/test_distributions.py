@@ -19,7 +19,6 @@ UNITS = WindowUnits(torch.full((B, C), 9.0), torch.tensor([[4.0, 0.5]]).repeat(B
 
 
 def batch_of(seed: int = 0, *, observed: bool = False) -> Batch:
-    """Windows of counts, on a scale of their own."""
     rng = torch.Generator().manual_seed(seed)
     counts = torch.poisson(torch.full((B, L + T, C), 9.0, dtype=torch.float64), generator=rng)
     scaled = (counts - UNITS.mean[:, None]) / UNITS.scale[:, None]

@@ -21,8 +21,6 @@ SMOKE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "smoke.yaml").re
 
 
 class Broken(Predictor):
-    """Raises what no one expects."""
-
     def fit(self, data: Any, training: Any) -> dict[str, Any]:
         raise RuntimeError("something broke")
 
@@ -39,8 +37,6 @@ class Killed(Broken):
 
 
 class Slow(Broken):
-    """Waits until a file is there, and notes that it does."""
-
     def __init__(self, *, gate: str) -> None:
         super().__init__(gate=gate)
         self.gate = Path(gate)
@@ -79,11 +75,9 @@ class Bench:
         return main(self.words(*more))
 
     def start(self, *more: str) -> Worker:
-        """The same in a process of its own."""
         return Worker(self.words(*more), self.folder)
 
     def write(self, **changed: Any) -> dict[str, Any]:
-        """Write the suite, with other values of some keys."""
         content = {**copy.deepcopy(SMOKE), **changed}
         (self.folder / "smoke.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
         return content
@@ -97,12 +91,10 @@ class Bench:
         return [line for log in logs for line in log.read_text().splitlines() if line.startswith("begin ")]
 
     def recorded(self) -> list[str]:
-        """Names of the files of records in the working folder."""
         return sorted(path.name for path in (self.runs / "records").glob("*.parquet"))
 
 
 def bench(folder: Path, **changed: Any) -> Bench:
-    """A suite in a folder that is made."""
     folder.mkdir(parents=True, exist_ok=True)
     made = Bench(folder)
     made.write(**changed)

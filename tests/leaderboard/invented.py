@@ -77,5 +77,4 @@ def rows(
 
 
 def board(datasets: Iterable[str] = ("ETTh1",), horizons: Iterable[int] = (24, 48), **changed: Any) -> Records:
-    """`rows` of several data sets and horizons."""
     return Records.of(one for name in datasets for horizon in [*horizons] for one in rows(name, horizon, **changed))

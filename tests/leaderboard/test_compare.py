@@ -135,7 +135,6 @@ def test_finished_runs_are_compared_on_the_windows_that_they_share(
     errors = {name: ErrorTable.read(runs / name / "errors.parquet").scores()["mse_scaled"] for name in ("a1", "a2")}
     assert found.table.loc["standard", "MSE"] == pytest.approx(np.mean([*errors.values()]), rel=1e-6)
     assert not math.isnan(found.table.loc["swa", "low"])
-    # windows that one of them lacks
     file = runs / "b1" / "errors.parquet"
     frame = pd.read_parquet(file).sort_values("origin")
     whole, shared = len(frame), frame.iloc[40:]
@@ -153,7 +152,6 @@ def test_finished_runs_are_compared_on_the_windows_that_they_share(
 
 
 def _without(frame: Any, file: Path, count: int) -> Any:
-    """`ErrorTable.frame`, which of one file lacks the first origins."""
 
     def less(self: ErrorTable, *arguments: Any) -> pd.DataFrame:
         whole: pd.DataFrame = frame(self, *arguments)

@@ -83,7 +83,6 @@ HELPS = {"arms": ["patchtst, mlr"], "against": "patchtst, standard"}
 
 
 def page_of_many(*questions: dict[str, object]) -> Page:
-    """The page of 14 data sets, two of each source."""
     data = [{"name": name, "source": f"source {place // 2}", "class_path": "X"} for place, name in enumerate(NAMES)]
     arms = {
         "attentions": {"standard": "standard", "mlr": "mlr"},

@@ -28,14 +28,12 @@ OF_DONE: dict[str, Any] = {"horizons": [8], "seeds": 2}
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """A suite that two workers ran."""
     made = bench(tmp_path_factory.mktemp("done"), **OF_DONE, origins=2)
     assert made.run("--jobs", "2") == 0
     return made
 
 
 def workers_of(made: Bench) -> set[int]:
-    """The processes that began a run and are there."""
     pids = {int(line.rpartition(" ")[2]) for line in made.begun()}
     return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
 
@@ -209,7 +207,6 @@ def test_killed_three_times(done: Bench, tmp_path: Path) -> None:
     finished: dict[str, int] = {}
 
     def kept() -> None:
-        """What was recorded is there, as it was."""
         changed = {path.name: path.stat().st_mtime_ns for path in (made.runs / "records").glob("*.parquet")}
         assert finished.items() <= changed.items()
         finished.update(changed)

@@ -28,7 +28,6 @@ def model(
     seeds: Sequence[int | None] = (None,),
     counts: float = 1.0,
 ) -> ModelErrors:
-    """Runs whose mean errors at the origins are these."""
     sums = counts * np.atleast_2d(np.asarray(errors, float))
     n = sums.shape[1]
     return ModelErrors(sums, np.full(n, counts), np.arange(n), tuple(seeds))

@@ -159,16 +159,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
             read_suite(path)
 
 
-# Plans: which entries a suite comes to, in which order, as which experiments.
-
-
 def plan(folder: Path, **changed: Any) -> list[Entry]:
     return Planner().plan(suite(folder, **changed))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
-    """The plan of the suite as it is, with rolling origins."""
     return plan(tmp_path_factory.mktemp("suite"), origins=2)
 
 

@@ -155,7 +155,6 @@ def drawn(seed: int, kind: str) -> tuple[Pairs, list[Tensor], Tensor]:
 
 @cache
 def by_loops(seed: int, kind: str) -> list[Tensor]:
-    """What `loops` gives for what is drawn, once for all implementations."""
     return loops(*drawn(seed, kind))
 
 

@@ -25,7 +25,6 @@ MANY = ((2**15 + 33, *DTYPES, True), (70001, *DTYPES[::-1], False))
 
 
 def mask(seed: int, count: int, p: float) -> Tensor:
-    """What the operator keeps."""
     out: Tensor = dropout_operator(torch.ones(count), None, p, torch.tensor(seed), torch.float32)
     return out != 0
 

@@ -15,7 +15,6 @@ T = 300
 
 
 def tokens(case: str, length: int = T, device: str = "cpu") -> dict[str, Any]:
-    """The arguments about the tokens of a batch of two."""
     places = torch.arange(length)
     said: dict[str, Any] = {
         "plain": {},

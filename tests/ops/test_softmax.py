@@ -76,9 +76,6 @@ def test_rows_without_keys_have_derivatives_of_zero() -> None:
         assert found.isfinite().all()
 
 
-# Cutting a sequence into tiles: every pair is in one of them, and many blocks take no time.
-
-
 RANKS = (4, 2, 3)
 
 
@@ -124,9 +121,6 @@ def test_many_blocks_are_cut_in_a_moment() -> None:
     plan = plan_tiles(layout.blocks, RANKS, True)
     assert time.process_time() - start < 1
     assert plan.leaf_level == 1
-
-
-# A named implementation runs or says why it cannot; it never falls back.
 
 
 N = 12

@@ -28,7 +28,6 @@ def made_up(
     windows: pd.DataFrame | None = None,
     **values: Any,
 ) -> Record:
-    """One run; `values` are columns of the records."""
     table = {"dataset": "made_up", "horizon": 8}
     table |= {name: value for name, value in values.items() if name in table}
     key = f"{predictor}-{attention}-{seed}-{table}"

@@ -53,6 +53,9 @@ def test_sizes_count_alike_and_seeds_are_clusters() -> None:
     lacking = pooled(differences.drop((2, 3)))
     assert lacking.mean == pytest.approx((differences[1].mean() + differences[2].drop(3).mean()) / 2)
     assert pooled(differences.loc[:, [0]]).high == math.inf
+    # sizes without a common seed are two samples
+    apart = pd.concat({1: differences[1], 2: differences[2].rename(lambda seed: seed + 4)}, names=["size"])
+    assert pooled(apart).p == pytest.approx(stats.ttest_ind(differences[1], -differences[2]).pvalue)
 
 
 def test_a_rate_that_failed_once_is_not_chosen() -> None:

@@ -73,7 +73,6 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     assert json.loads((output / "claims.json").read_text())["command"] == "python benchmarks/paper/in_context.py"
     assert text.count("| undecided |") == 1, "one seed"
     assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
-    # again: nothing is run, the report is made anew
     (output / "report.md").unlink()
     capsys.readouterr()
     assert experiment.main(["--report-only", "--output", str(output)]) == 0
@@ -160,9 +159,6 @@ def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path, m
         assert said in capsys.readouterr().err
 
 
-# what is timed
-
-
 def test_caches_are_compared_with_those_of_standard_attention() -> None:
     rows = pd.DataFrame(
         [
@@ -206,7 +202,6 @@ def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     claims = json.loads((tmp_path / "claims.json").read_text())
     assert (claims["title"], claims["claims"][0]["holds"]) == ("Writing with caches", True)
-    # again: nothing is measured; with other settings all is
     monkeypatch.setattr(generation, "measured", lambda *_, **__: pytest.fail("it was measured again"))
     for more in ([], ["--report-only"]):
         (tmp_path / "report.md").unlink()

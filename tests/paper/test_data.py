@@ -74,8 +74,6 @@ def test_dimensions_rise_in_equal_stages() -> None:
 
 
 class Seen(Callback):
-    """Keeps the batches of a training, which it may interrupt."""
-
     def __init__(self, most: int = 1000) -> None:
         self.most = most
         self.batches: list[Batch] = []
@@ -152,8 +150,6 @@ def test_waves_are_sums_of_sines_and_noise() -> None:
     assert (drawn(0.3) - series).std() == pytest.approx(0.3, rel=0.05)
 
 
-# texts
-
 T = 16
 
 
@@ -215,9 +211,6 @@ def test_every_third_window_is_scored_and_all_are_trained_on() -> None:
         assert torch.equal(few.target, many.target)
     assert sum(len(batch.past) for batch in thinned.eval_dataloader("test")) == len(thinned.windows("test"))
     assert len(thinned.with_context(48).windows("test")) == len(thinned.windows("test"))
-
-
-# suites
 
 
 @pytest.mark.parametrize("name", ["mlbtc_prompts_h100", "mlbtc_prompts_small"])

@@ -23,9 +23,6 @@ from tsattn.leaderboard.suite import Suite, read_suite
 STANDARD = forecasts("standard", 1.0)
 
 
-# forecasts
-
-
 def test_differences_are_those_of_the_chosen_runs() -> None:
     records = records_of(
         STANDARD,
@@ -143,8 +140,6 @@ def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     assert report.table["arm"].tolist() == ["standard", "change_points", "days", "numbers", "swa"]
 
 
-# what is compared seed by seed
-
 SIZES = ["w8", "w16"]
 
 
@@ -189,7 +184,6 @@ def test_questions_of_the_same_words_are_pooled_over_sizes_by_pairs_of_a_seed() 
     assert answer(arms_of(standard=LOW, mlr=HIGH)).holds is False
     ratio = answer(arms_of(standard=HIGH, mlr=LOW), is_log=True)
     assert (ratio.holds, ratio.found[:10]) == (True, "0.94 times")
-    # a size at which nothing differs does not forbid what the other decides
     assert answer(arms_of(standard=HIGH, mlr={**LOW, "w8": [3.0, 3.21, 2.9]})).holds is True
 
 
@@ -235,8 +229,6 @@ def test_ranks_are_those_of_the_matrices(description: dict[str, Any], width: int
     assert sizes_of(json.dumps(description), width, heads) == (rank, projection.num_params())
 
 
-# language models
-
 LANGUAGE = read_suite(ROOT / "benchmarks" / "paper" / "suites" / "language_small.yaml")
 KINDS: dict[str, Any] = {name: arm.description for name, arm in LANGUAGE.attentions.items()}
 T = 256
@@ -261,9 +253,6 @@ def test_flops_of_language_models_are_closed_forms() -> None:
     for name, multiply_adds in expected.items():
         found = forward_flops({"d_model": D, "num_layers": 6, "attention": KINDS[name]}, T)
         assert found == 6 * (rest + 4 * T * D * D + 2 * multiply_adds), name
-
-
-# learning rates from narrow to wide
 
 
 def wave_runs(mup: bool, best: dict[int, list[int]]) -> list[Record]:

@@ -16,8 +16,6 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
 
-# prompts
-
 D, N = 3, 6
 PROMPTS = Task("prompts", N * (D + 1) - 1, N, ("0",), "1", 1)
 SHUFFLED = {"rank": 1, "left_blocks": 4, "right_blocks": 4, "shuffled": True}
@@ -71,8 +69,6 @@ def test_closed_forms_are_those_of_numpy(alpha: float) -> None:
         inverse = np.linalg.inv(points.T @ points + alpha * np.eye(D)) @ points.T if alpha else np.linalg.pinv(points)
         assert now == pytest.approx(float(x[b, i + 1].double().numpy() @ inverse @ values), rel=1e-6, abs=1e-6)
 
-
-# texts
 
 T = 16
 ATTENTIONS: dict[str, Any] = {

@@ -24,5 +24,4 @@ def fake_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake_peers(fake_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The peers are these."""
     monkeypatch.setenv(VARIABLE, str(fake_python))

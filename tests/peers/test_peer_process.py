@@ -123,7 +123,6 @@ def test_an_interruption_ends_the_process() -> None:
     process = peer_process("it")
     process.ask(ASKED)
     pid = process._process.pid
-    # as Ctrl-C, in the middle of waiting
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         process.ask(asked_to_fit(process, fails="hangs"))

@@ -30,7 +30,6 @@ def built(data: ForecastDataModule, levels: tuple[float, ...] = (), model: str =
 
 
 def noted(tmp_path: Path, data: ForecastDataModule, how: Any, levels: tuple[float, ...] = (), **given: Any) -> Any:
-    """What the model was made of and given."""
     built(data, levels, note=str(tmp_path / "note"), **given).fit(data, how)
     return json.loads((tmp_path / "note").read_text())
 
@@ -79,7 +78,6 @@ def test_the_weights_of_the_least_validation_loss_are_kept(best_at: int) -> None
     (batch,) = data.eval_dataloader("val")
     expected = (batch.past[:, -1:] + rows.mean()).expand(-1, T, -1)
     torch.testing.assert_close(predictor(batch), expected, rtol=1e-5, atol=1e-5)
-    # a fit to all rows ends at the length that validation chose
     whole = data.with_all_rows()
     again = built(whole, best_at=best_at).fit(whole, how.at_length(facts))
     assert (again["best_step"], again["training"]["steps"]) == (best_at, best_at)

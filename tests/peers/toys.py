@@ -14,7 +14,6 @@ L, T = 24, 8
 
 
 def toy_frame(rows: int = 200, channels: int = 2, seed: int = 0) -> pd.DataFrame:
-    """Hours of daily waves, each around a level of its own."""
     hours, rng = np.arange(rows), np.random.default_rng(seed)
     waves = {
         name: 10 * number + np.sin(2 * np.pi * hours / 24) + 0.1 * rng.standard_normal(rows)
@@ -24,7 +23,6 @@ def toy_frame(rows: int = 200, channels: int = 2, seed: int = 0) -> pd.DataFrame
 
 
 def toy_data(frame: pd.DataFrame | None = None, **sizes: Any) -> FrameDataModule:
-    """A frame for training, set up."""
     sizes = {"context_length": L, "prediction_length": T, **sizes}
     data = FrameDataModule(toy_frame() if frame is None else frame, **sizes)
     data.setup("fit")

@@ -56,12 +56,6 @@ def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
         build_predictor({"kind": "seasonal_naive", "season_length": 0})
 
 
-# The predictors on the command line, as their page shows them.
-
-
-# The ridge.
-
-
 def sales(channels: int = 3, rows: int = 430, seed: int = 0, start: str = "2024-01-01") -> pd.DataFrame:
     """Hourly channels with waves of a day, noise and a drift; the last one is constant."""
     rng = np.random.default_rng(seed)
@@ -310,9 +304,6 @@ def test_waves_have_the_period_of_the_season(frequency: str | None, season: int 
         ridge.fit(data)
         assert (ridge.waves.shape[1], ridge.reads_time) == (0, False)
         assert ridge(next(iter(data.eval_dataloader("val", 12)))).isfinite().all()
-
-
-# The shared ridge.
 
 
 def shared_oracle(data: FrameDataModule, L: int, alpha: float) -> np.ndarray:

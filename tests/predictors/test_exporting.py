@@ -207,9 +207,6 @@ def test_an_onnx_runtime_gives_what_the_predictor_gives(caplog: pytest.LogCaptur
     torch.testing.assert_close(torch.from_numpy(found), RawForecast(one)(context), rtol=1e-5, atol=1e-5 * 30)
 
 
-# What is exported of a model of transformed targets takes and gives values in original units, as it does itself.
-
-
 def test_a_transform_is_part_of_what_is_exported() -> None:
     frame = toys.frame_of({"a": 150, "b": 150})
     forecaster = Forecaster(**{**toys.SMALL, "max_steps": 2}, transform="box_cox").fit(frame)

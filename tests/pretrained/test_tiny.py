@@ -44,7 +44,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def shipped(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is tested here holds for any weights."""
     monkeypatch.setattr(tiny, "_WEIGHTS", drawn)
 
 
@@ -56,7 +55,6 @@ def built(levels: tuple[float, ...] = ASKED, horizon: int = T, channels: int = 1
 
 
 def rows(count: int = 4, length: int = L, level: float = 6.0) -> torch.Tensor:
-    """Daily waves `(B, L, 1)` that differ."""
     generator = torch.Generator().manual_seed(3)
     time, number = torch.arange(length, dtype=torch.float64), torch.arange(1.0, count + 1)[:, None]
     noise = torch.randn(count, length, generator=generator, dtype=torch.float64)
@@ -64,7 +62,6 @@ def rows(count: int = 4, length: int = L, level: float = 6.0) -> torch.Tensor:
 
 
 def with_zero(past: torch.Tensor, zero: float, **more: Any) -> Batch:
-    """Windows whose original zero is a number on their scale."""
     one = torch.ones(len(past), past.shape[-1], dtype=torch.float64)
     return Batch(past, units=WindowUnits(-zero * one, one), **more)
 

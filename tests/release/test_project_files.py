@@ -123,9 +123,6 @@ def test_licences_that_are_refused(audit: dict[str, Any]) -> None:
     assert audit["refused"]({"docutils": "BSD License; GNU General Public License (GPL); Public Domain"}) == []
 
 
-# The types of the public names, as a user's script meets them: `make lint` holds it to `mypy --strict`.
-
-
 SCRIPT = Path(__file__).with_name("users_script.py")
 
 

@@ -25,7 +25,6 @@ def test_products_transposes_numbers_and_ranks_are_those_of_the_dense_matrix(cas
     assert dense.shape == matrix.shape
     assert matrix.shape[:-2] == heads
     rows, columns = matrix.shape[-2:]
-    # with a batch, and without
     for lead in ((), (2,)):
         x, y = vectors(*lead, 5, columns), vectors(*lead, 5, rows)
         at = (..., None, None, slice(None), slice(None))
@@ -56,7 +55,6 @@ def test_flops_are_those_that_the_counter_sees_and_scales_are_kept(case: Case) -
     # two a number and use
     uses = sum(f.source.blocks * f.blocks[0, 0].numel() for f in factors)
     assert matrix.flops(7) == 3 * 7 * 2 * uses
-    # random members keep the scale of their input
     matrix = case.random((2000,), generator(2))
     x = vectors(20, matrix.shape[-1])
     assert 0.9 < (matrix.matmul(x).square().mean() / x.square().mean()).item() < 1.1

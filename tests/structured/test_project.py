@@ -131,7 +131,6 @@ def test_no_step_of_the_alternation_raises_the_error(shape: tuple[int, int], lev
     assert (errors[0] <= torch.linalg.matrix_norm(dense)).all()
     assert (errors.diff(dim=0) <= 1e-12 * torch.linalg.matrix_norm(dense)).all()
     torch.testing.assert_close(errors[-1], error(MLBTC(fitted), dense))
-    # more levels are never worse than the first alone
     first, _ = fit_levels(dense, levels[:1])
     assert (errors[-1] <= error(MLBTC(first), dense)).all()
 

@@ -148,9 +148,6 @@ def test_mistakes_are_named() -> None:
             mistake()
 
 
-# A matrix that is formed first maps as its factors do.
-
-
 HEADS = [(), (3,), (2, 3)]
 NAMES = ("matmul", "inner", "matmul_transposed", "outer_transposed")
 # each class by one of the maps, each map by several classes

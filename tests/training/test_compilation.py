@@ -115,7 +115,6 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     assert first["mse_scaled"] == pytest.approx(second["mse_scaled"], rel=1e-4)
     one, other = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (plain, quick))
     assert list(one["state_dict"]) == list(other["state_dict"])
-    # an eager training goes on with a compiled checkpoint as with its own
     ends = []
     for source in (plain, quick):
         on = tmp_path / f"{source.name}_on"
@@ -123,7 +122,6 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
         assert main([*words(toy_csv, on), "--trainer.max_epochs=3", checkpoint]) == 0
         ends.append(curve(on)["train_loss"].dropna())
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)
-    # outside of training a model is as it is written
     capsys.readouterr()
     assert main(["test", f"--run={quick}"]) == 0
     assert f"{second['mse_scaled']:8.3f}" in capsys.readouterr().out

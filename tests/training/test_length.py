@@ -158,9 +158,6 @@ def test_an_error_of_any_sign_may_be_a_little_above_the_best(best: float) -> Non
     assert ends == [False, False, True]
 
 
-# Choosing the best weights takes a bounded share of a training; what is left out is spread evenly, not by a clock.
-
-
 BACKBONE = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6}
 SERIES, ROWS = 30, 300
@@ -178,7 +175,6 @@ def many() -> pd.DataFrame:
 
 @pytest.fixture
 def scored(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
-    """Series and first time stamp of each window of each validation."""
     seen: list[list[tuple[int, int]]] = []
     start, step = ForecastingModule.on_validation_epoch_end, ForecastingModule.validation_step
     now: list[tuple[int, int]] = []

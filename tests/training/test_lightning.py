@@ -31,8 +31,6 @@ BATCHES = 6  # in an epoch: 361 training windows of 64
 
 
 class Diary(Callback):
-    """Notes what is called, at which step."""
-
     def __init__(self) -> None:
         self.notes: list[tuple[str, int]] = []
 
@@ -169,15 +167,10 @@ def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Pa
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-# A training that goes on on another device comes to the same weights, and back.
-
-
 STEPS = 9
 
 
 class Keep(Callback):
-    """Saves a checkpoint after some steps."""
-
     def __init__(self, folder: Path, *steps: int) -> None:
         self.folder, self.steps = folder, steps
 
@@ -205,9 +198,6 @@ def test_a_training_goes_to_another_device_and_back(toy_csv: Path, tmp_path: Pat
     # Adam makes much of small gradients, in whose last digits devices differ
     for weights in (there, back):
         assert (weights - whole).norm() <= 1e-2 * whole.norm()
-
-
-# Windows in a second: of training alone, with the median over stretches.
 
 
 class Clock(Callback):

@@ -31,7 +31,6 @@ def test_the_loss_follows_from_what_is_forecast() -> None:
 
 
 def by_definition(error: NDArray[np.float64]) -> NDArray[np.float64]:
-    """`(B, T, C)`, by the sum that a Fourier transform is."""
     T = error.shape[1]
     frequencies, steps = np.arange(T // 2 + 1), np.arange(T)
     waves = np.exp(-2j * np.pi * np.outer(frequencies, steps) / T) / np.sqrt(T)

@@ -75,8 +75,6 @@ def test_callbacks_and_loggers_of_the_configuration_are_kept(toy_csv: Path, tmp_
 
 
 class Made:
-    """Stands for a logger whose package is not installed here."""
-
     def __init__(self, save_dir: Any) -> None:
         self.save_dir = save_dir
 

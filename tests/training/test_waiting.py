@@ -69,8 +69,6 @@ class Forbid(Callback):
 
 
 class Impatient(Callback):
-    """Waits in each step."""
-
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -78,11 +78,9 @@ class Toy:
         return main(self.words(*more))
 
     def start(self, *more: str) -> Worker:
-        """`tune` in a process of its own."""
         return Worker(self.words(*more), self.folder, impatient)
 
     def waiting(self, number: int, among: Sequence[Worker]) -> list[int]:
-        """The processes at the gate, once there are so many."""
 
         def there() -> list[int]:
             return [int(path.suffix[1:]) for path in self.folder.glob("waits.*")]
@@ -111,7 +109,6 @@ class Toy:
         return read_search(path)
 
     def base(self) -> Experiment:
-        """What is searched around."""
         return comparable(Experiment.read(self.folder / "config.yaml"))
 
     def check(self, content: Mapping[str, Any]) -> None:
@@ -127,7 +124,6 @@ class Toy:
 
 
 def toy(folder: Path, search: Mapping[str, Any] = SEARCH, *, gate: bool = False, **model: Any) -> Toy:
-    """Everything for a study in a folder."""
     hours, noise = np.arange(600), 0.1 * np.random.default_rng(0).standard_normal((2, 600))
     columns = {"wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + noise[0], "drift": 0.01 * hours + noise[1]}
     index = pd.date_range("2020-01-01", periods=600, freq="h", name="date")
@@ -152,6 +148,5 @@ def toy(folder: Path, search: Mapping[str, Any] = SEARCH, *, gate: bool = False,
 
 
 def states(trials: Sequence[FrozenTrial]) -> dict[str, int]:
-    """How many trials are in each state."""
     names = [trial.state.name for trial in trials]
     return {state.name: names.count(state.name) for state in TrialState if state.name in names}

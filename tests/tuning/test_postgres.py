@@ -67,16 +67,13 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Of the database of a test, without the password."""
         return f"postgresql://tsattn@127.0.0.1:{self.port}/{self.name}"
 
     @property
     def open_url(self) -> str:
-        """The same with the password."""
         return self.url.replace("@", f":{SECRET}@")
 
     def stop(self, number: int = signal.SIGINT) -> None:
-        """End it and its sessions."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait(LIMIT)
@@ -152,7 +149,6 @@ def test_four_processes_one_killed(server: Server, tmp_path: Path) -> None:
     assert all(retries(trial) for trial in trials if trial.state == TrialState.WAITING)
     assert [trial.number for trial in trials] == list(range(len(trials)))
     assert made.summary()["best"]["values"][0] == min(t.value for t in trials if t.state == TrialState.COMPLETE)
-    # the study is in the database, whatever the folder
     assert not (made.study / FILE).exists()
 
 
@@ -173,7 +169,6 @@ def test_a_server_that_went_down_is_gone_on_with(
 
 
 def process_arguments() -> list[bytes]:
-    """With which words the processes of this machine were started."""
     seen = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):  # it has ended since

@@ -208,9 +208,6 @@ def test_a_wrong_space_is_refused_in_one_sentence(content: Any, said: str, tmp_p
     assert "\n" not in str(error.value)
 
 
-# A space is held against the configuration before the first trial.
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return toy(tmp_path_factory.mktemp("check"))
@@ -267,7 +264,6 @@ def test_what_scores_the_same_windows_is_taken(made: Toy) -> None:
 
 def test_a_value_that_needs_other_values_is_taken(made: Toy) -> None:
     made.check(SEARCH)
-    # 3 heads divide 12, not the 8 of the configuration
     sizes = {"model.backbone.d_model": [8, 12], "model.backbone.num_heads": [2, 3]}
     made.check({"parameters": {**sizes, "attention": ["swa"]}})
 

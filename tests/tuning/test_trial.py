@@ -176,9 +176,6 @@ def test_the_data_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert first is not same  # what a training notes in its data is no other's
 
 
-# Rolling origins lie before the test part, and nothing of a trial reads a row of that.
-
-
 @given(st.integers(40, 5000), st.floats(0.2, 0.8), st.floats(0.02, 0.15), st.integers(2, 6))
 def test_folds_lie_side_by_side_before_the_test_part(rows: int, train: float, val: float, count: int) -> None:
     whole = ByShare(train, val).split(range(rows))
@@ -235,7 +232,6 @@ ENSEMBLE: dict[str, Any] = {"kind": "ensemble", "members": ["ridge", {**NETWORK,
 
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
-    """What trials came to, in their order."""
     found: list[Result] = []
 
     def kept(*given: Any, **options: Any) -> Result:

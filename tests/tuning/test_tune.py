@@ -211,8 +211,8 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
         ridge = {"kind": "ridge", "penalty": penalty, "context_length": 24}
         assert ridges.error[penalty] == scored(made.base(), {"model.backbone": ridge})
     assert found.parameters["seasonal_naive"] == found.flops["seasonal_naive"] == 0
-    assert set(ridges.parameters) == {2 * (24 + 19) * 6}  # a map for each channel, of steps and of the calendar
-    assert set(ridges.flops) == {2 * 24 * 6 * 2}  # a multiply-add for each weight and channel
+    assert set(ridges.parameters) == {2 * (24 + 13) * 6}  # a map for each channel, of steps and of the calendar
+    assert set(ridges.flops) == {2 * (24 + 13) * 6 * 2}  # a multiply-add for each weight and channel
     assert found.step.notna().to_dict() == {**dict.fromkeys(found.index, False), "transformer": True, "patchtst": True}
     best = yaml.safe_load((made.study / "best.yaml").read_text())
     assert best["model"]["backbone"]["kind"] == found.error.idxmin()
@@ -226,7 +226,7 @@ def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkey
     assert made.tune("--model.backbone", "ridge", "--trials", "4") == 0
     found = table(tmp_path)
     assert found.state.tolist() == ["complete"] * 4
-    assert (found.parameters == 2 * 6 * (found["model.backbone.context_length"] + 19)).all()
+    assert (found.parameters == 2 * 6 * (found["model.backbone.context_length"] + 13)).all()
     assert (found.seconds > 0).all()
     assert (found.memory > 50_000_000).all()
     for row in found.to_dict("records")[:2]:

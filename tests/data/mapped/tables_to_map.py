@@ -70,7 +70,6 @@ def saved(frame: pd.DataFrame, path: Path, rows: int = 70) -> Path:
 
 
 def converted(path: Path, folder: Path, **columns: Any) -> Panel:
-    """The panel of a table, converted."""
     convert(path, folder, TableOptions(**columns))
     return opened_panel(folder, TableOptions(), verify=True)
 

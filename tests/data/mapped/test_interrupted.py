@@ -65,7 +65,6 @@ def kill_conversion(path: Path, stage: str) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table, and what it is converted to."""
     folder = tmp_path_factory.mktemp("whole")
     path = saved(with_categories(full_frame()).assign(w=0.5), folder / "t.parquet")
     converted(path, folder / "expected", **FULL)

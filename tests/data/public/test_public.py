@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 
 from tests.conftest import REAL_ROOT
-from tests.data.public.card_differences import differences
-from tsattn.data import CARDS, CO2DataModule, Panel, PublicDataModule, season_length
-from tsattn.data.public.cards import Card
+from tsattn.data import CARDS, CO2DataModule, Panel, PublicDataModule, future_index, season_length
+from tsattn.data.public import public_data
+from tsattn.data.public.cards import Card, Oddity
+from tsattn.data.stamps import time_stamps
+from tsattn.data.tables import read_cells, rows_of
 from tsattn.errors import UserError
 
 HORIZONS = (96, 192, 336, 720)
@@ -194,6 +196,41 @@ def test_cards_agree_with_themselves(card: Card) -> None:
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", HELD)
 def test_the_file_is_as_its_card_says(name: str) -> None:
-    card = CARDS[name]
     assert len(HELD) == 8
-    assert differences(card, Path(f"{REAL_ROOT}/{card.file}")) == []
+    card = CARDS[name]
+    path = Path(REAL_ROOT) / card.file
+    assert public_data.differences(card, path.parent) == []
+    panel = public_data.read_card(card, path)
+    frame, frequency = panel.to_frame().set_index(panel.time_name), panel.frequency
+    stamps, known = pd.DatetimeIndex(frame.index), []
+    if card.on_grid and card.date_column is not None:  # those in the file, in whose place the frame has a grid
+        stamps = time_stamps(read_cells(path)[card.date_column], rows_of(path))
+        steps = pd.Series(stamps[1:] - stamps[:-1])
+        usual = steps.mode()[0]
+        frequency = card.frequency if stamps[0] + usual == future_index(stamps[0], card.frequency, 1)[0] else str(usual)
+        known = [
+            (row + 1, str(stamps[row + 1]), steps[row] / pd.Timedelta(1, "min"))
+            for row in np.flatnonzero(steps != usual)
+        ]
+    assert (str(stamps[0]), str(stamps[-1]), frequency) == (card.first, card.last, card.frequency)
+    assert known == [(one.row, one.stamp, one.minutes) for one in card.oddities if one.kind == "uneven_step"]
+    assert card.target in frame
+    text = path.read_bytes()
+    header = text.partition(b"\n")[0].decode(errors="replace")
+    assert {column for column in header.strip("\r").split(",") if "\ufffd" in column} == set(card.renamed)
+    if any(oddity.kind == "crlf" for oddity in card.oddities):
+        assert text.count(b"\r\n") == text.count(b"\n")
+    for oddity in card.oddities:
+        if oddity.column:
+            assert_odd(oddity, frame[oddity.column].to_numpy(), stamps)
+
+
+def assert_odd(oddity: Oddity, values: np.ndarray, stamps: pd.DatetimeIndex) -> None:
+    if oddity.kind != "flat":
+        is_odd = values == oddity.value if oddity.kind == "sentinel" else np.isnan(values)
+        assert is_odd.sum() == oddity.cells
+        return
+    row = int(stamps.searchsorted(pd.Timestamp(oddity.first)))
+    others = np.flatnonzero(values[row:] != values[row])
+    assert (others[0], values[row]) == (oddity.rows, oddity.value)
+    assert values[row - 1] != values[row]

@@ -31,7 +31,6 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def found() -> KernelLibrary:
-    """The kernels of this machine, compiled before or now."""
     kernels = find_library("auto")
     if kernels.library is None:
         pytest.skip(f"no native kernels: {kernels.why_none}")
@@ -72,18 +71,15 @@ else:
 
 
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where libraries are kept from here on."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "tsattn" / "kernels"
 
 
 def without_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty PATH, and no CXX."""
     (tmp_path / "no_programs").mkdir(exist_ok=True)
     monkeypatch.setenv("PATH", str(tmp_path / "no_programs"))
     monkeypatch.delenv("CXX", raising=False)
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """Of a process that imports this package."""
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), **changes}

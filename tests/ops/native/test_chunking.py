@@ -23,7 +23,6 @@ OTHERS = ChunkSizes(40, 3, 5, 1000)
 
 @pytest.fixture
 def _new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One in which nothing was measured; what is compiled already stays."""
     assert why_no_kernels() is None
     monkeypatch.setattr(chunking, "cache_folder", lambda: tmp_path / "kernels")
     forget_sizes()

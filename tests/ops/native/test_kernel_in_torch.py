@@ -97,7 +97,6 @@ def test_an_operator_as_torch_asks_for_it() -> None:
 
 
 def row_by_row(compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """The Jacobian of a flat result, one backward pass a number."""
     leaf = x.clone().requires_grad_()
     return torch.stack([torch.autograd.grad(one, leaf, retain_graph=True)[0] for one in compute(leaf)])
 

@@ -60,7 +60,6 @@ def tensors(T: int, G: int, S: int | None = None, width: int = WIDTH, value_widt
 
 
 def said_of_tokens(case: str, T: int) -> Options:
-    """What a call is told about its tokens."""
     mask = torch.ones(B, T, dtype=torch.bool)
     mask[1, : T // 2] = False
     mask[2, T // 3 :] = False

@@ -31,7 +31,6 @@ def built(command: list[str], source: Path, target: Path, *flags: str) -> Path:
 
 
 def check(command: list[str], lanes: int) -> None:
-    """The driver finds no difference, and nothing is reported."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.stderr == ""
     assert re.fullmatch(rf"{lanes} lanes, \d{{3}} cases, 0 failed\n", done.stdout), done.stdout

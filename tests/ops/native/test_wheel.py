@@ -28,7 +28,6 @@ SETS = sets_of_machine()
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a wheel is built from, and no more."""
     folder = tmp_path_factory.mktemp("tree")
     for name in ("tsattn", "configs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -41,7 +40,6 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(tree: Path, folder: Path, target: str = "wheel", **changes: str) -> tuple[Path, str]:
-    """The file that is built, and what is said."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
     done = subprocess.run(
         command, cwd=tree, env={**os.environ, **changes}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
