@@ -54,7 +54,7 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
             decided.get(f"{verdict} in {metric.upper()}", []).append(f"`{model}`")
         rows.append(row)
     said = [f"- {verdict[0].upper()}{verdict[1:]}: {', '.join(names) or 'none'}." for verdict, names in decided.items()]
-    ridge = f"The ridge has an MSE of {analysis.score(dataset, RIDGE):.3f}."
+    ridge = f"The ridge, `shared_ridge`, has an MSE of {analysis.score(dataset, RIDGE):.3f}."
     return [f"## {dataset}", "", *said, "", ridge, "", PageTable(HEADS, rows).markdown, ""]
 
 
