@@ -93,7 +93,7 @@ def test_shares_and_errors_are_those_of_the_validation_windows(fitted: Forecaste
     inside = ((target >= whole[..., 0]) & (target <= whole[..., -1])).mean()
     assert inside >= share - 0.02 or predictor.width == 3.0
     facts = result.fit
-    assert facts["chosen"] == {"weights": predictor.weights, "width": predictor.width}
+    assert facts["chosen"] == {"shares": predictor.shares, "width": predictor.width}
     assert facts["selected_by"] == "crps_scaled"
     assert facts["validation_windows"] == len(batch)
     pinball = np.mean(
