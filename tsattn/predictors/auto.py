@@ -101,8 +101,12 @@ class Auto(Ensemble):
     @property
     def shares(self) -> dict[str, float]:
         """Share of each member by its kind, the largest first."""
-        pairs = zip([member.predictor["kind"] for member in self.described], self.weights, strict=True)
+        pairs = zip(self._kinds, self.weights, strict=True)
         return {kind: weight for kind, weight in sorted(pairs, key=lambda pair: -pair[1]) if weight}
+
+    @property
+    def _kinds(self) -> list[str]:
+        return [member.predictor["kind"] for member in self.described]
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
