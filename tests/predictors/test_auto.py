@@ -15,6 +15,7 @@ from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, resume, run
+from tsattn.experiments.measuring import forward_flops
 from tsattn.predictors import auto, build_predictor
 from tsattn.predictors.auto import POWER, PRIORS, Auto, shares_of
 from tsattn.task import Output
@@ -93,7 +94,7 @@ def test_shares_and_errors_are_those_of_the_validation_windows(fitted: Forecaste
     inside = ((target >= whole[..., 0]) & (target <= whole[..., -1])).mean()
     assert inside >= share - 0.02 or predictor.width == 3.0
     facts = result.fit
-    assert facts["chosen"] == {"weights": predictor.weights, "width": predictor.width}
+    assert facts["chosen"] == {"shares": predictor.shares, "width": predictor.width}
     assert facts["selected_by"] == "crps_scaled"
     assert facts["validation_windows"] == len(batch)
     pinball = np.mean(
@@ -124,6 +125,16 @@ def test_what_is_saved_forecasts_the_same(fitted: Forecaster, tmp_path: Path) ->
     assert auto_of(again).shares == auto_of(fitted).shares
     new = monthly(40, 3, seed=5)
     pd.testing.assert_frame_equal(again.predict(new), fitted.predict(new))
+
+
+def test_its_flops_are_those_of_the_members_that_it_took(fitted: Forecaster) -> None:
+    few = made(quantiles=None).fit(monthly(30, 1))
+    assert few.result is not None
+    assert fitted.result is not None
+    empty = build_predictor("auto")
+    empty.build(few.result.data.contents[1], empty=True)  # as before a fit of `tsattn tune`
+    assert forward_flops(auto_of(few), few.result.data) < forward_flops(empty, few.result.data)
+    assert forward_flops(auto_of(fitted), fitted.result.data) > 0
 
 
 def test_a_seed_gives_the_same_again(fitted: Forecaster, monkeypatch: pytest.MonkeyPatch) -> None:

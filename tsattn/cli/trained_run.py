@@ -111,8 +111,7 @@ def _forecast(
     horizon = options.horizon or predictor.task.prediction_length
     if (warning := beyond_training(fitted.predictor, horizon)) is not None:
         logging.getLogger("tsattn").warning(warning)
-    sizes = horizon, data.eval_batch_size
-    forecasts = forecast_batches(predictor, fitted.scaler, panel, *sizes, execution, data.series)
+    forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, data.eval_batch_size, execution, data.series)
     return future_frame(forecasts, predictor.task, predictor.output, panel), data, predictor
 
 

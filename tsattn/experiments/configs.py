@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from tsattn.descriptions import DEFAULT_BACKBONE, parsed
+from tsattn.descriptions import parsed
 from tsattn.errors import UserError, did_you_mean, one_of, shown
-from tsattn.predictors import complete_predictor, network_for
+from tsattn.predictors import DEFAULT, complete_predictor, network_for
 
 BACKBONE = "model.backbone"
 SECTIONS = ("seed_everything", "data", "model", "trainer")
@@ -108,10 +108,6 @@ def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
 def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a configuration with other values at some paths; another ``kind`` drops the arguments of the old one."""
     changed, values = copy.deepcopy(dict(config)), {full_path(path): value for path, value in values.items()}
-    if not values.keys() & {BACKBONE, f"{BACKBONE}.kind"} and any(path.startswith(f"{BACKBONE}.") for path in values):
-        given = get_at(changed, BACKBONE, None)
-        if network_for(given) != given:  # the default takes arguments of its network
-            changed["model"]["backbone"] = network_for(given)
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
         at: Any = changed
         above, _, last = path.rpartition(".")
@@ -127,8 +123,10 @@ def _part(at: Any, name: str, above: str) -> Any:
     """A part that has parts itself; what is missing is begun, as its default in the description of a predictor."""
     path = f"{above}.{name}".lstrip(".")
     key = _place(at, name, path)
-    if isinstance(at, dict) and name not in at:
-        at[name] = dict(DEFAULT_BACKBONE) if path == BACKBONE else {}
+    if path == BACKBONE:  # the default takes arguments of its network
+        at[key] = network_for(at.get(key, DEFAULT))
+    elif isinstance(at, dict) and name not in at:
+        at[name] = {}
         if re.fullmatch(r"model\.backbone(\.members\.\d+)?", above) and "kind" in at:  # of a predictor
             at[name] = complete_predictor({"kind": at["kind"]}).get(name)
     if isinstance(at[key], str) and f"{path}.".startswith(f"{BACKBONE}."):  # a kind's bare name

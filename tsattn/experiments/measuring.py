@@ -39,11 +39,8 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
     bounds = [split.bounds(part) for split in data.splits]
     before = max((start for start, end in bounds if end - start >= T), default=1)  # rows that a context may have
     rows = min(before, max(split.train_end for split in data.splits))
-    kinds: dict[str, Description] = {
-        "": "ridge",
-        **({f"seasonal naive ({season} steps)": "seasonal_naive"} if season <= rows else {}),
-        "persistence": "persistence",
-    }
+    seasonal = {f"seasonal naive ({season} steps)": "seasonal_naive"} if season <= rows else {}
+    kinds: dict[str, Description] = {"": "ridge", **seasonal, "persistence": "persistence"}
     for name, description in kinds.items():
         predictor = build_predictor(description)
         predictor.build(task, Output())
@@ -128,11 +125,8 @@ def score_table(head: str, tables: Mapping[str, ErrorTable], label: str = "", *,
     lines = [head, *_lines(scores, {name for name, one in scores.items() if one["mse_scaled"] == best})]
     lines += ["", "in original units", *_lines(scores, columns=_DETAILS)] if detail else []
     left_out = max((one.get("mase_left_out", 0) for one in scores.values()), default=0)
-    return _noted(
-        lines,
-        f"* lowest MSE. MSE, MAE, CRPS: standardised scale{'' if detail else '; --detail adds original units'}",
-        left_out,
-    )
+    note = f"* lowest MSE. MSE, MAE, CRPS: standardised scale{'' if detail else '; --detail adds original units'}"
+    return _noted(lines, note, left_out)
 
 
 def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
@@ -210,8 +204,10 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
     with own_random_state():
         whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
         whole.build(predictor.task, predictor.output)
-        state = predictor.state_dict()  # of the sizes that a fit chose
-        whole.load_state_dict({name: part.new_zeros(part.shape, device="cpu") for name, part in state.items()})
+        state = predictor.state_dict().items()  # of the sizes and the members that a fit chose
+        sizes = {name: part.new_zeros(part.shape, device="cpu") for name, part in state if "_extra_state" not in name}
+        chosen = {name: part for name, part in state if "_extra_state" in name and not part.is_meta}
+        whole.load_state_dict(sizes | chosen, strict=False)
         return executed_flops(lambda: whole.eval()(window))
 
 

@@ -101,13 +101,19 @@ class Auto(Ensemble):
     @property
     def shares(self) -> dict[str, float]:
         """Share of each member by its kind, the largest first."""
-        pairs = zip([member.predictor["kind"] for member in self.described], self.weights, strict=True)
+        pairs = zip(self._kinds, self.weights, strict=True)
         return {kind: weight for kind, weight in sorted(pairs, key=lambda pair: -pair[1]) if weight}
+
+    @property
+    def _kinds(self) -> list[str]:
+        return [member.predictor["kind"] for member in self.described]
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         if (known := training.choices.get(training.member)) is not None:
-            self._take(known["weights"], known["width"])
+            self._take(
+                [known["shares"].get(member.predictor["kind"], 0.0) for member in self.described], known["width"]
+            )
         else:
             task = data.contents[1]
             has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
@@ -170,7 +176,7 @@ class Auto(Ensemble):
         training.say(
             f"{self.name}: {', '.join(f'{100 * share:.0f} % {kind}' for kind, share in self.shares.items())}, by {by}"
         )
-        chosen = {"chosen": {"weights": self.weights, "width": self.width}}
+        chosen = {"chosen": {"shares": self.shares, "width": self.width}}
         if rolls:
             return chosen
         metric = selection_metric(choose_loss(options.get("loss"), levels), levels, options.get("selection"))
@@ -209,7 +215,12 @@ class _HeldOut:
     parts: list[Tensor] = field(default_factory=list)  # of each batch, (M, B, T, C) or (M, B, T, C, Q)
 
     def __len__(self) -> int:
-        return sum(map(len, self.batches))
+        """Windows with a known target."""
+        observed = [batch.target_observed for batch in self.batches]
+        return sum(
+            len(batch) if known is None else int(known.flatten(1).any(1).sum())
+            for batch, known in zip(self.batches, observed, strict=True)
+        )
 
     def scores(self, forecasts: Sequence[Tensor]) -> dict[str, float]:
         """Score a forecast of each batch, as a validation does; NaN without any."""
