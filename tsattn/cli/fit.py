@@ -41,8 +41,7 @@ def _result(words: Words) -> Result:
     if options.resume is not None:
         return resume(options.resume, words.limits, refit=options.refit, hooks=hooks)
     experiment = words.experiment()
-    predictor = build_predictor(experiment.model["backbone"])
-    if not predictor.is_trained:
+    if not (predictor := build_predictor(experiment.model["backbone"])).is_trained:
         words.check_trained(predictor.name)
     if options.ckpt_path is not None:
         hooks = replace(hooks, checkpoint=Path(options.ckpt_path))
@@ -73,7 +72,6 @@ def _say_result(result: Result, *, detail: bool) -> None:
 
 def _trained(facts: Mapping[str, Any]) -> str:
     training = facts["training"]
-    speed = training["windows_per_second"]
-    rate = "" if speed is None else f", {speed:,.0f} windows a second"
+    rate = "" if (speed := training["windows_per_second"]) is None else f", {speed:,.0f} windows a second"
     member = f"{facts['member']}: " if "member" in facts else ""
     return f"{member}trained in {training['seconds']:.0f} s{rate}; best checkpoint: step {facts['best_step']}"
