@@ -1,4 +1,4 @@
-"""`Forecaster()` compared with seasonal naive and with networks of neuralforecast trained for as long; its choice.
+"""The default network compared with seasonal naive and networks of neuralforecast trained for as long; its choice.
 
     python benchmarks/defaults.py
     python benchmarks/defaults.py --data CO2 --without-peers
@@ -42,7 +42,7 @@ from tsattn.peers.predictors import peers_python
 from tsattn.predictors import build_predictor, complete_predictor
 
 FOLDER = RESULTS / "defaults"
-SEASONAL, DEFAULT, PEERS = "seasonal naive", "Forecaster()", ("NHITS", "PatchTST")
+SEASONAL, DEFAULT, PEERS = "seasonal naive", "default network", ("NHITS", "PatchTST")
 FIRST_GUESS, GUESSES, NEAR = 100, 6, 0.1  # of the steps that take as long as ours
 KNOWN = 0.8  # the part of the rows before the test part
 HORIZONS = {"CO2": 52, "national_illness": 24, "exchange_rate": 96, "ETTh1": 96, "vic_electricity": 48}
@@ -82,8 +82,7 @@ def known(frame: pd.DataFrame) -> pd.DataFrame:
 
 def fitted(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> tuple[Forecaster, float]:
     """Fit to the known rows; return the forecaster, and the CPU seconds."""
-    given = {} if backbone is None else {"backbone": backbone}
-    forecaster = Forecaster(**given, prediction_length=HORIZONS[name], accelerator="cpu", **arguments)
+    forecaster = Forecaster(backbone, prediction_length=HORIZONS[name], accelerator="cpu", **arguments)
     before = cpu_seconds()
     forecaster.fit(known(frame))
     return forecaster, cpu_seconds() - before
@@ -124,7 +123,7 @@ def is_equal(ratio: float) -> bool:
 
 def compare(name: str, seeds: int, *, peers: bool, most: int | None) -> dict[str, Any]:
     frame, each, short = frame_of(name), range(1, seeds + 1), {} if most is None else {"max_steps": most}
-    rows = {DEFAULT: [measured(name, frame, None, seed=seed, **short) for seed in each]}
+    rows = {DEFAULT: [measured(name, frame, DEFAULT_BACKBONE, seed=seed, **short) for seed in each]}
     seconds = statistics.median(one["cpu_seconds"] for one in rows[DEFAULT])
     context_length = rows[DEFAULT][0]["context_length"]
     for model in PEERS if peers else ():
@@ -141,7 +140,7 @@ def page(record: dict[str, Any]) -> str:
     text = (
         "MASE on the test part (mean over seeds, and the spread between the least and the most), by "
         "`python benchmarks/defaults.py`. Networks of neuralforecast have the steps that were found to take the CPU "
-        "seconds of `Forecaster()`; a score is marked where its runs took more or less than that by over a tenth. "
+        "seconds of the default network; a score is marked where its runs took more or less than that by over a tenth. "
         "Seconds and steps are medians over seeds."
     )
     rows = []
@@ -163,7 +162,7 @@ def page(record: dict[str, Any]) -> str:
         sizes = name, one["horizon"], first["context_length"], f"{first[SEASONAL]:.3f}"
         rows.append((*sizes, *cells, taken, times, counts, len(runs[DEFAULT])))
     titles = ("data", "horizon", "context", SEASONAL, DEFAULT, *PEERS, "CPU s", "times ours", "steps", "seeds")
-    head = f"# `Forecaster()` and others, {record['machine']['cpu']}"
+    head = f"# The default network and others, {record['machine']['cpu']}"
     return "\n".join([head, "", text, "", *table(titles, rows)])
 
 

@@ -306,13 +306,13 @@ def test_the_defaults_are_measured(tmp_path: Path, run: Run) -> None:
     assert run("defaults", *words, "--dry-run", "--data", "CO2", "--seeds", 2, "--output", tmp_path) == 0
     file, record = record_in(tmp_path)
     (co2,) = record["data"].values()
-    assert [*co2["runs"]] == ["Forecaster()"] + ([] if words else ["NHITS", "PatchTST"])
+    assert [*co2["runs"]] == ["default network"] + ([] if words else ["NHITS", "PatchTST"])
     for runs in co2["runs"].values():
         assert [one["steps"] for one in runs] == [2, 2]
         assert all(one["seasonal naive"] == pytest.approx(1.37, abs=0.01) for one in runs), "the windows are the same"
         assert runs[0]["mase"] != runs[1]["mase"]
     (row,) = [line for line in file.with_suffix(".md").read_text().splitlines() if line.startswith("| CO2 ")]
-    assert f"{np.mean([one['mase'] for one in co2['runs']['Forecaster()']]):.3f}" in row
+    assert f"{np.mean([one['mase'] for one in co2['runs']['default network']]):.3f}" in row
 
 
 def test_long_files_are_timed_beside_pandas(tmp_path: Path, run: Run) -> None:

@@ -67,7 +67,7 @@ def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(build_predictor("last"), Predictor)
     monkeypatch.setitem(BACKBONES, "net", "tsattn.backbones.patchtst.PatchTST")
     assert build_predictor({"kind": "net", "d_model": 16}).description["d_model"] == 16
-    with pytest.raises(UserError, match=r"unknown predictor .zzz.; valid: transformer, .*, net, ridge, .*, last$"):
+    with pytest.raises(UserError, match=r"unknown predictor .zzz.; valid: transformer, .*, net, auto, .*, last$"):
         build_predictor("zzz")
 
 
@@ -146,7 +146,7 @@ def test_a_toy_of_each_is_added_from_outside_as_the_pages_say(my_package: str, t
             scored[name] = next(iter(metrics["test"]))
     assert scored == {
         "Scaled": "my_package.Scaled",
-        "Waves": "patchtst_standard",
+        "Waves": "auto",
         "Drift": "my_package.Drift",
         "Nearest": "transformer_my_package.Nearest",
     }

@@ -183,7 +183,7 @@ def test_a_member_of_an_ensemble_reads_more_rows_than_the_others() -> None:
     mixed = Forecaster({"kind": "ensemble", "members": members}, context_length="auto", prediction_length=6).fit(frame)
     forecast = mixed.predict()["predictions"]
     local = [model.forecast_series(frame["y"].to_numpy(), 12, 6).mean for model in MODELS]
-    ridge = Forecaster("ridge", context_length=mixed.task.context_length, prediction_length=6).fit(frame)
+    ridge = Forecaster("ridge", prediction_length=6).fit(frame)
     expected = (ridge.predict()["predictions"] + local[0] + local[1]) / 3
     np.testing.assert_allclose(forecast, expected, rtol=1e-4)
 
