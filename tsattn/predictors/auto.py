@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -126,7 +126,7 @@ class Auto(Ensemble):
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
-        facts = super().fit(data, training)
+        facts = super().fit(data, replace(training, say=lambda line: None))  # one line says what was taken
         return facts if training.member in training.choices else {**facts, **self._choose(data, training)}
 
     @override
