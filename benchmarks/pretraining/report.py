@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy.stats import t
 
 from benchmarks.measuring import RESULTS, table
@@ -34,10 +33,10 @@ SHOWN = {
 def attentions(folder: Path) -> pd.DataFrame:
     """Return the last scores of networks in `folder/SEED` and `folder/SEED/NUMBER`."""
     rows = []
-    for scores in sorted(folder.rglob("choose.csv")):
-        options = torch.load(scores.with_name("last.pt"), weights_only=True)["options"]
-        last = pd.read_csv(scores).iloc[-1]
-        rows.append({"attention": options["attention"], "seed": options["seed"], **last})
+    for scores in sorted(folder.rglob("choose.csv"), key=lambda path: (len(path.parts), path)):
+        head = read_head(str(scores.with_name("tiny.safetensors")))
+        facts = {"attention": head["sizes"]["attention"], "seed": head["seed"], "commit": head["commit"][:8]}
+        rows.append({**facts, **pd.read_csv(scores).iloc[-1]})
     return pd.DataFrame(rows)
 
 
@@ -79,7 +78,8 @@ def report(folder: Path) -> str:
     some = steps.iloc[[0, 1, *range(3, len(steps) - 1, 4), -1]][["step", "loss", *SHOWN]].rename(columns=SHOWN)
     ideas, looks = (pd.read_csv(folder / f"{name}.csv", dtype=str) for name in ("ideas", "looks"))
     some["worse than naive"] = some["worse than naive"].astype(int)
-    head, arms = read_head("tiny"), compared(pd.read_csv(folder / "attention.csv"))
+    seeds = pd.read_csv(folder / "attention.csv")
+    head, arms, steps_of, commit = read_head("tiny"), compared(seeds), seeds["step"].max(), seeds["commit"].iloc[0]
     parts = [
         "# How `tiny` was trained",
         f"`{head['command']}`, seed {head['seed']}, commit {head['commit'][:8]}: {head['steps']:,} steps, "
@@ -93,7 +93,8 @@ def report(folder: Path) -> str:
         "## Ideas",
         shown(ideas),
         "## Which attention in the encoder?",
-        f"{verdict(arms)} Same steps and batches; intervals of 95 % over seeds. `identity` lets no patch see another.",
+        f"{verdict(arms)} {steps_of:,.0f} steps of the same batches, commit {commit}; intervals "
+        "of 95 % over seeds. `identity` lets no patch see another.",
         shown(arms, 4),
         "## Looks at data kept aside",
         "No choice was made on the panel, ETTh1 or vic_electricity. The panel may be looked at five times in all.",
