@@ -98,7 +98,6 @@ MODELS: dict[str, tuple[str, Any, float]] = {  # attention, description, percent
     "ridges": ("", {"kind": "ensemble", "members": [RIDGE, RIDGE]}, 5.0),
     "base": ("standard", PATCHTST, 0.0),
     "mse": ("standard", PATCHTST, 4.0),
-    "distilled": ("", {"kind": "distilled"}, 0.0),
     "small_patches": ("standard", PATCHTST, 0.0),
     "batch_norm": ("standard", PATCHTST, -4.0),
     "batch_norm+ridge": ("standard", MIX, -4.0),
@@ -128,7 +127,7 @@ def test_each_is_compared_with_what_it_changes(accuracy: Any, records: Records) 
     analysis = Analysis(records)
     bases = {model: accuracy.base_of(analysis, "ETTm1", model) for model in analysis.models["ETTm1"]}
     assert bases["base, standard"] == bases["ridges"] == "ridge"
-    assert bases["distilled"] == bases["mse, standard"] == bases["base_of_four_seeds, standard"] == "base, standard"
+    assert bases["mse, standard"] == bases["base_of_four_seeds, standard"] == "base, standard"
     assert bases["small_patches, calendar"] == "small_patches, standard"
 
 

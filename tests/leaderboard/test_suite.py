@@ -126,6 +126,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (arms(a=mix("b")), "the mix a is of 'b', which is not among predictors"),
     (arms(a=mix("a")), "the mix a must list the other predictors"),
     (arms(r="ridge", a=mix("r", weights=[0.5, 0.5])), "weights of the mix a must be 1 numbers of at least 0"),
+    (arms(r="ridge", a=mix("r", weights="test")), "weights of the mix a must be 1 numbers of at least 0"),
     (arms(r="ridge", a={**mix("r"), "values": {"model.loss": "mae"}}), "a is a mix: give values to the predictors"),
     (arms(r="ridge", a=mix("r"), b=mix("a")), "the mix b is of 'a', which is not among predictors, mixes aside"),
     (arms(p={**PREDICTOR, "attentions": ["mrl"]}), r"p is restricted to 'mrl', .* \(did you mean mlr\?\)"),
@@ -221,6 +222,13 @@ def test_members_may_differ_in_their_options(tmp_path: Path) -> None:
     assert both.experiment is not None
     _, second, ridge = both.experiment.model["backbone"]["members"]
     assert (second["context_length"], second["max_steps"], ridge["context_length"]) == (48, 6, 32)
+    predictors["both"]["mix"] |= {"weights": "validation", "seeds": 2}
+    by_validation = find(plan(tmp_path, predictors=predictors), predictor="both", horizon=8)
+    assert by_validation.experiment is not None
+    assert by_validation.members[:1] == both.members[:1]
+    assert len(by_validation.members) == 4, "two trainings of each"
+    described = by_validation.experiment.model["backbone"]
+    assert (described["kind"], described["members"][1:]) == ("auto", [second, ridge])
     predictors["other"]["values"]["data.batch_size"] = 16
     refused = find(plan(tmp_path, predictors=predictors), predictor="both", horizon=8)
     assert "cannot be made of other and patchtst: they differ in data.init_args.batch_size" in refused.reason

@@ -40,7 +40,6 @@ CASES: dict[str, dict[str, Any]] = {
         "seeds": 2,
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
-    "distilled": {"kind": "distilled", "student": NETWORK, "teacher": "ridge", "weight": 0.25},
     "chronos": {"kind": "chronos", "weights": weights_of("bolt"), "context_length": 11},
     "tiny": {"kind": "tiny", "context_length": 30},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},

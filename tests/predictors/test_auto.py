@@ -206,12 +206,52 @@ def test_what_only_a_network_takes_asks_for_it(tmp_path: Path) -> None:
         assert Forecaster(**given).predictor.description["kind"] == "patchtst"
     content = {"data": {"class_path": "CSVDataModule", "init_args": {"path": "a.csv"}}}
     experiment = Experiment.of(content)
-    assert experiment.model["backbone"] == {"kind": "auto", "context_length": None}
+    assert experiment.model["backbone"] == {"kind": "auto", "members": None, "seeds": 1, "context_length": None}
     assert experiment.with_values({"attention": "swa"}).model["backbone"]["linear_path"] == "ridge"
     named = Experiment.of({**content, "model": {"distribution": "normal"}})
     assert named.model["backbone"]["kind"] == "patchtst"
     with pytest.raises(UserError, match="auto has no distribution normal"):
         build_predictor("auto").build(toy_task(), Output((0.5,), "normal"))
+
+
+@pytest.mark.parametrize("quantiles", [None, [0.1, 0.5, 0.9]])
+def test_given_members_have_equal_shares_at_equal_errors(quantiles: Any, tmp_path: Path) -> None:
+    network = {"kind": "patchtst", "patch_len": 4, "stride": 2, "d_model": 16, "num_heads": 2}
+    members = [network, "ridge", {"kind": "seasonal_naive", "season_length": 1}, "seasonal_naive"]
+    described = {"kind": "auto", "members": members, "seeds": 2}
+    forecaster = made(backbone=described, context_length=24, quantiles=quantiles).fit(monthly(90))
+    predictor, result = auto_of(forecaster), forecaster.result
+    (batch,) = result.data.eval_dataloader("val", **predictor.cut)
+    with torch.no_grad():
+        parts = [
+            torch.stack([copy(batch).double() for copy in copies]).mean(0) for copies in predictor.members if copies
+        ]
+        whole = predictor(batch).double()
+    assert len(predictor.members[0]) == 2, "trainings of the network"
+    medians = [part[..., 1] if part.dim() == 4 else part for part in parts]
+    errors = np.array([float((one - batch.known_target).abs().mean()) for one in medians])
+    taken = np.array([weight for weight in predictor.weights if weight])
+    np.testing.assert_allclose(taken, errors**-POWER / (errors**-POWER).sum(), rtol=1e-4)
+    mixed = sum(weight * one for weight, one in zip(taken, medians, strict=True))
+    np.testing.assert_allclose(whole[..., 1] if quantiles else whole, mixed, rtol=1e-5)
+    assert (
+        {"patchtst", "ridge"}
+        <= predictor.shares.keys()
+        <= {"patchtst", "ridge", "seasonal_naive 1", "seasonal_naive 2"}
+    )
+    forecaster.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), forecaster.predict())
+
+
+def test_members_that_cannot_be_are_refused() -> None:
+    with pytest.raises(UserError, match="auto has members: give context_length to each of these"):
+        build_predictor({"kind": "auto", "members": ["ridge"], "context_length": 9})
+    with pytest.raises(UserError, match="auto forecasts points only: it takes no quantiles"):
+        build_predictor({"kind": "auto", "members": ["ridge", "persistence"]}).build(
+            toy_task(), Output((0.1, 0.5, 0.9))
+        )
+    with pytest.raises(UserError, match="an ensemble is no member of another"):
+        build_predictor({"kind": "auto", "members": ["auto"]})
 
 
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,12 +231,11 @@ def mixed(
     trained = [part for part in mix.of if _is_trained(parts[part])]
     first = (trained or mix.of)[0]
     base = parts[first]
-    description = {
-        "kind": "ensemble",
-        "members": [_member(parts[part], base) for part in mix.of],
-        "weights": None if mix.weights is None else list(mix.weights),
-        "seeds": mix.seeds,
-    }
+    description: dict[str, Any] = {"members": [_member(parts[part], base) for part in mix.of], "seeds": mix.seeds}
+    if mix.weights == "validation":
+        description["kind"] = "auto"
+    else:
+        description |= {"kind": "ensemble", "weights": None if mix.weights is None else list(mix.weights)}
     whole = parse(with_values(base.to_dict(), {BACKBONE: description}))
     alone = member_experiments(whole, parse)
     for number, part in enumerate(mix.of):

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import yaml
 
@@ -93,7 +93,7 @@ KEYS = {
     },
     "A mix": {
         "of": "the names of the predictors, a list",
-        "weights": "a number for each; equal ones by default",
+        "weights": "a number for each, or `validation`, whose errors decide as in `auto`; equal ones by default",
         "seeds": "the mean of so many trainings of each; 1 by default",
     },
     "An attention": {
@@ -157,10 +157,13 @@ class SuiteData:
 
 @dataclass(frozen=True)
 class Mix:
-    """A weighted mean of predictors of the suite; None weighs all equally, `seeds` is the number of trainings each."""
+    """A weighted mean of predictors of the suite; None weighs all equally, `seeds` is the number of trainings each.
+
+    With the weights ``validation``, `auto` finds them.
+    """
 
     of: tuple[str, ...]
-    weights: tuple[float, ...] | None = None
+    weights: tuple[float, ...] | Literal["validation"] | None = None
     seeds: int = 1
 
 
@@ -437,7 +440,7 @@ def _mix(name: str, given: Any) -> Mix:
     of, weights = given.get("of"), given.get("weights")
     if not isinstance(of, list) or not of or name in of:
         raise UserError(f"the mix {name} must list the other predictors that it is of under `of`")
-    if weights is not None and (
+    if weights not in (None, "validation") and (
         not isinstance(weights, list)
         or len(weights) != len(of)
         or not all(isinstance(one, int | float) and one >= 0 for one in weights)
@@ -445,7 +448,7 @@ def _mix(name: str, given: Any) -> Mix:
     ):
         raise UserError(f"weights of the mix {name} must be {len(of)} numbers of at least 0, not {shown(weights)}")
     seeds = whole_number(f"seeds of the mix {name}", given.get("seeds", 1))
-    return Mix(tuple(map(str, of)), None if weights is None else tuple(map(float, weights)), seeds)
+    return Mix(tuple(map(str, of)), tuple(map(float, weights)) if isinstance(weights, list) else weights, seeds)
 
 
 def _attention(name: str, given: Any) -> AttentionArm:

@@ -30,7 +30,6 @@ PREDICTORS = {
     "theta": "tsattn.predictors.local_models.Theta",
     "ets": "tsattn.predictors.local_models.ETS",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
-    "distilled": "tsattn.predictors.ensemble.Distilled",
     "tiny": "tsattn.pretrained.tiny.Tiny",
     "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.predictors.NeuralForecast",

@@ -9,6 +9,8 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,33 +56,47 @@ class Auto(Ensemble):
     validation targets than it says.
 
     Args:
-        context_length: past steps that `tiny` reads; its longest by default.
+        members: descriptions of other members, as of an ensemble, which have equal shares at equal errors. All of them
+            are fitted, and all validation windows of a training choose.
+        seeds: how often a trained member is trained, see `Ensemble`.
+        context_length: past steps that `tiny` reads; its longest by default. For the default members only.
     """
 
-    def __init__(self, *, context_length: int | None = None) -> None:
+    def __init__(
+        self, *, members: Sequence[Any] | None = None, seeds: int = 1, context_length: int | None = None
+    ) -> None:
+        if members is not None and context_length is not None:
+            raise UserError("auto has members: give context_length to each of these")
         tiny = {"kind": "tiny", "context_length": context_length}
-        super().__init__(members=[tiny, "ridge", "seasonal_naive", DEFAULT_BACKBONE])
-        self.arguments = {"context_length": context_length}
-        self.emits_quantiles, self.reads_short, self.width = True, True, 1.0
+        default = [tiny, "ridge", "seasonal_naive", DEFAULT_BACKBONE]
+        super().__init__(members=default if members is None else members, seeds=seeds)
+        given = None if members is None else self.arguments["members"]
+        self.arguments = {"members": given, "seeds": seeds, "context_length": context_length}
+        self.is_default, self.width = members is None, 1.0
+        self.emits_quantiles = any(copy.emits_quantiles for copy in self._all)
+        self.priors = PRIORS if self.is_default else (1.0,) * len(self.described)
 
     @override
     def with_context(self, context_length: int) -> Predictor:
-        return type(self)(context_length=self.arguments["context_length"] or context_length)
+        if not self.is_default:
+            return super().with_context(context_length)
+        own = self.arguments["context_length"] or context_length
+        return type(self)(seeds=self.seeds, context_length=own)
 
     @override
     def check_output(self, output: Output) -> None:
-        if output.distribution is not None:
-            Predictor.check_output(self, output)
+        Predictor.check_output(self, output)
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         try:
             build_predictor("tiny").check_output(output)
         except UserError:  # levels that it does not forecast
-            self._take([0.0, 1.0, 1.0, 1.0])
+            if self.is_default:
+                self._take([0.0, 1.0, 1.0, 1.0])
         with quiet():  # the network reads the covariates that others leave unread
             super().build(task, output, empty=empty)
-        self.reads_short = True
+        self.reads_short = self.is_default or self.reads_short
 
     @override
     def get_extra_state(self) -> Tensor:
@@ -106,15 +122,22 @@ class Auto(Ensemble):
 
     @property
     def _kinds(self) -> list[str]:
-        return [member.predictor["kind"] for member in self.described]
+        kinds = [member.predictor["kind"] for member in self.described]
+        return [
+            kind if kinds.count(kind) == 1 else f"{kind} {kinds[:place].count(kind) + 1}"
+            for place, kind in enumerate(kinds)
+        ]
+
+    @property
+    def _taken(self) -> list[list[Predictor]]:
+        """The trainings of each member that has a share."""
+        return [copies for copies in self._copies if copies]
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         if (known := training.choices.get(training.member)) is not None:
-            self._take(
-                [known["shares"].get(member.predictor["kind"], 0.0) for member in self.described], known["width"]
-            )
-        else:
+            self._take([known["shares"].get(kind, 0.0) for kind in self._kinds], known["width"])
+        elif self.is_default:
             task = data.contents[1]
             has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
             tiny, reads = len(self._copies[0]), task.past_covariates or task.future_covariates or task.static
@@ -136,8 +159,12 @@ class Auto(Ensemble):
     def _forecasts(self, batch: Batch) -> Tensor:
         """Return the forecasts of all members that have a share, `(M, B, T, C)` or `(M, B, T, C, Q)`."""
         batch, levels = last_context(batch, self.context_length), len(self.output.quantiles)
-        made = [(copy(batch).to(batch.past.dtype), copy.emits_quantiles or not levels) for copy in self._all]
-        return torch.stack([one if whole else one[..., None].expand(*one.shape, levels) for one, whole in made])
+        made = []
+        for copies in self._taken:
+            mean = reduce(add, (copy(batch).to(batch.past.dtype) for copy in copies)) / len(copies)
+            whole = copies[0].emits_quantiles or not levels
+            made.append(mean if whole else mean[..., None].expand(*mean.shape, levels))
+        return torch.stack(made)
 
     def _mixed(self, parts: Tensor) -> Tensor:
         weights, middle = [weight for weight in self.weights if weight], self.output.median
@@ -148,7 +175,7 @@ class Auto(Ensemble):
         if middle is None:
             return total(parts, weights)
         medians = parts[..., middle, None]
-        emitting = [weight * one.emits_quantiles for weight, one in zip(weights, self._all, strict=True)]
+        emitting = [weight * one.emits_quantiles for weight, (one, *_) in zip(weights, self._taken, strict=True)]
         scale = self.width / math.fsum(emitting)
         return total(medians, weights) + total(parts - medians, [scale * weight for weight in emitting])
 
@@ -159,12 +186,14 @@ class Auto(Ensemble):
 
         levels, options, rolls = self.output.quantiles, training.options, "val" not in data.parts
         held = self._held_out(data, training)
-        errors = [held.scores([some[number] for some in held.parts])["mae_scaled"] for number in range(len(self._all))]
+        firsts = [first for first, *_ in self._taken]
+        errors = [held.scores([some[number] for some in held.parts])["mae_scaled"] for number in range(len(firsts))]
         if rolls:  # a member has no error to compare among the rows that it was fitted to
-            errors = [math.nan if one.needs_fit else error for one, error in zip(self._all, errors, strict=True)]
+            errors = [math.nan if one.needs_fit else error for one, error in zip(firsts, errors, strict=True)]
         places = [place for place, copies in enumerate(self._copies) if copies]
-        shares = shares_of(errors, [PRIORS[place] for place in places])
-        most = max(share for share, one in zip(shares, self._all, strict=True) if one.emits_quantiles)
+        shares = shares_of(errors, [self.priors[place] for place in places])
+        emitting = [share for share, one in zip(shares, firsts, strict=True) if one.emits_quantiles]
+        most = max(emitting, default=1.0)
         kept = [number for number, share in enumerate(shares) if share >= min(_LEAST, most)]
         sums = math.fsum(shares[number] for number in kept)
         weights = {places[number]: shares[number] / sums for number in kept}
@@ -196,7 +225,8 @@ class Auto(Ensemble):
         held = _HeldOut(data.series.units, self.task.num_channels, self.output.quantiles)
         with contextlib.suppress(UserError):  # there may be too few rows for a window
             windows = data.windows("val", **self.cut)
-            numbers = np.asarray(spread(len(windows), max(_FEWEST_WINDOWS, _MOST_WINDOWS // held.channels)))
+            few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // held.channels)  # tiny takes its time
+            numbers = np.asarray(spread(len(windows), few if self.is_default else data.num_scored(len(windows))))
             forecast = self.on(Execution(training.trainer), self._forecasts)
             for first in range(0, len(numbers), data.eval_batch_size):
                 held.batches.append(windows.__getitems__(numbers[first : first + data.eval_batch_size]))

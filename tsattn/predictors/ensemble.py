@@ -1,4 +1,4 @@
-"""Predictors of several: a weighted mean of members, and one network that learns the forecasts of a teacher."""
+"""The weighted mean of several predictors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn import descriptions
-from tsattn.backbones import BACKBONES, complete_backbone
 from tsattn.batch import Batch
-from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of, whole_number
 from tsattn.predictors import build_predictor, complete_predictor, named_predictor, predictor_arguments, predictor_kinds
 from tsattn.predictors.base import Attending, Predictor, last_context
-from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -219,95 +216,3 @@ class Member:
             if name in given:
                 given[name] = whole_number(name, given[name])
         return cls(complete_predictor({"kind": kind, **own}), given, predictor.is_trained)
-
-
-class Distilled(Predictor):
-    """One network in the place of several predictors: it learns what these, the teacher, would forecast.
-
-    The teacher is fitted first, to the same data. Then the student is trained towards the weighted mean of the targets
-    of training windows and of the teacher's forecasts of them; validation chooses its weights by targets alone. Source:
-    Hinton et al. (2015), *Distilling the Knowledge in a Neural Network*, with forecasts in the place of classes.
-
-    Args:
-        student: description of a network; by default that which stands where no predictor is named.
-        teacher: description of a predictor, mostly an ensemble, not distilled itself. It may look at no more steps than
-            the student does.
-        weight: the share of the forecasts of the teacher in the targets, above 0 and at most 1.
-    """
-
-    is_trained = True
-
-    def __init__(self, *, student: Any = DEFAULT_BACKBONE, teacher: Any = None, weight: float = 0.5) -> None:
-        if named_predictor(student, "student")[1] is not NetworkPredictor:
-            raise UserError(f"a student is a network, {one_of(BACKBONES)}, not {named_predictor(student)[0]}")
-        if teacher is None:
-            raise UserError("a distilled network needs a teacher, the description of a predictor, mostly an ensemble")
-        if issubclass(named_predictor(teacher, "teacher")[1], Distilled):
-            raise UserError("a distilled network is no teacher of another: name its own teacher instead")
-        super().__init__(student=complete_backbone(student), teacher=complete_predictor(teacher), weight=weight)
-        if not 0 < weight <= 1:
-            raise UserError(f"weight of the teacher must be above 0 and at most 1, not {weight}")
-        self.student = NetworkPredictor(self.arguments["student"])
-        self.weight = weight
-        self.uses_covariates = self.student.uses_covariates
-
-    @override
-    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        super().build(task, output, empty=empty)
-        self.student.build(task, output, empty=empty)
-
-    @override
-    def attending(self) -> dict[str, Attending]:
-        return self.student.attending()
-
-    @property
-    @override
-    def num_parameters(self) -> int:
-        return self.student.num_parameters
-
-    @override
-    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        self._teacher().check_fit(data, training.of_member("teacher"))
-        self.student.check_fit(data, training.of_member("student"))
-
-    @override
-    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        """Fit the teacher, then the student; ``members`` has the facts of each fit, the student's last."""
-        from lightning.pytorch.callbacks import LambdaCallback  # a network that is only loaded needs no Lightning
-
-        from tsattn.training import Execution
-
-        self.check_fit(data, training)
-        teacher, own = self._teacher(), training.of_member("teacher")
-        facts = teacher.fit(data, own)
-        forecast = teacher.eval().on(Execution(own.trainer))
-
-        def mix(trainer: Any, module: Any, batch: Batch, batch_idx: int) -> None:
-            unseen = replace(batch, target=None, target_observed=None, target_weight=None)
-            batch.target = mixed_target(batch, forecast(unseen), self.weight)
-
-        own = training.of_member("student")
-        mixing = LambdaCallback(on_train_batch_start=mix)
-        learnt = self.student.fit(data, replace(own, callbacks=[*own.callbacks, mixing]))
-        return {"members": [*facts.get("members", [[facts]]), [learnt]]}
-
-    @override
-    def forward(self, batch: Batch) -> Tensor:
-        return self.student.forward(batch)
-
-    def _teacher(self) -> Predictor:
-        """Build a new one for the same task; it is no part of this one, whose state is the student's."""
-        teacher = build_predictor(self.arguments["teacher"])
-        teacher.build(self.task, self.output, empty=True)
-        if teacher.context_length > self.context_length:
-            raise UserError(
-                f"the teacher looks at {teacher.context_length} past steps, and the student is given "
-                f"{self.context_length}: give both the longer context, or the teacher a shorter one"
-            )
-        return teacher
-
-
-def mixed_target(batch: Batch, forecast: Tensor, weight: float) -> Tensor:
-    """Return the weighted mean of the targets of a batch and a forecast of them, `(B, T, C)`."""
-    target = batch.known_target
-    return (1 - weight) * target + weight * forecast.to(target)
