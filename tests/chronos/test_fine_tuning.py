@@ -157,7 +157,7 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     forecast = made.predict()
     same(load(tmp_path / "run").predict(toy_frame.iloc[:-40]), made.predict(toy_frame.iloc[:-40]))
     assert not forecaster(swapped).predict(toy_frame)["predictions"].equals(forecast["predictions"])
-    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so that no training goes on from it"):
+    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so no training can start from it"):
         made.fine_tune(toy_frame)
     same(made.predict(), forecast)
     checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
@@ -193,7 +193,7 @@ def test_what_pretrained_weights_cannot_take_is_refused(toy_frame: pd.DataFrame)
     options = {"loss": "mae", "mup": True, "compile_mode": "default", "activation_checkpointing": True}
     for name, value in options.items():
         made = forecaster(described("bolt"), training={name: value}, **({"quantiles": None} if name == "loss" else {}))
-        with pytest.raises(UserError, match=f"chronos goes on from pretrained weights: leave {name} out"):
+        with pytest.raises(UserError, match=f"chronos starts from pretrained weights: leave {name} out"):
             made.fit(toy_frame)
 
 

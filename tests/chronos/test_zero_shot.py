@@ -168,7 +168,7 @@ def test_swapped_without_a_fit_is_what_adapt_gives(family: str) -> None:
 def test_a_forecaster_forecasts_any_frame(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"prediction_length": 4, "val_rows": 20, "test_rows": 40}
     forecaster = Forecaster({"kind": "chronos", "weights": weights_of("chronos2")}, **sizes)
-    with pytest.warns(UserWarning, match=r"horizon 30 is longer than the \d+ steps of tiny-chronos2: it goes on from"):
+    with pytest.warns(UserWarning, match=r"horizon 30 is longer than the \d+ steps of tiny-chronos2: it continues"):
         assert forecaster.predict(toy_frame, horizon=30).notna().all(axis=None)
     forecaster.fit(toy_frame)
     forecaster.save(tmp_path / "model")

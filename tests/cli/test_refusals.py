@@ -73,7 +73,7 @@ fit --resume @RUN --detail x :: to train it longer, --refit and --detail
 test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing beside --run: a trained model
 test --run @RUN --attention swa :: --attention would do nothing beside --run
 test --run @RUN --data.init_args.context_length=24 :: context_length would do nothing beside --run
-test --run @RUN --config co2_mlr.yaml :: test --run takes the configuration of the run; valid beside it are
+test --run @RUN --config co2_mlr.yaml :: test --run takes the configuration of the run; valid with it are
 test --run @RUN --horizon=3 :: unknown argument --horizon
 test --run @RUN --detail x :: --detail takes no value, not x
 test --run @RUN --trainer.devices=2 :: test runs on one device, so that no window counts twice
@@ -116,7 +116,7 @@ datasets convert in.csv :: convert needs a table and a folder to write: datasets
 datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv is not there: no such file or folder
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/arena.yaml
-benchmark --suite none :: no suite none: neither a file nor one of accuracy, arena, earlier_windows
+benchmark --suite none :: no suite none: neither a file nor one of accuracy, arena, classic
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
 benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
 benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0

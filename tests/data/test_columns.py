@@ -92,7 +92,7 @@ def test_a_usual_target_beside_others_asks_which_are_targets(usual: str, others:
     names = [usual, *others.split(", ")]
     frame = pd.DataFrame({"ds": DAYS, **{name: np.arange(40.0) for name in names}})
     said = (
-        f"has {usual} beside {others}: give target {usual} (the others as past_covariates or id_column), "
+        f"has {usual} and also {others}: give target {usual} (the others as past_covariates or id_column), "
         f"or target [{', '.join(names)}] to forecast all"
     )
     frame.to_csv(tmp_path / "t.csv", index=False)

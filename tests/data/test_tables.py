@@ -262,7 +262,7 @@ LONG = "a" * 10_000
         ("date,x\n2020-01-01,1\n2020-13-01,2\n", "line 3: 2020-13-01 .*not a date.*2016-07-01"),
         ("date,x\n1577836800,1\n1577840400,2\n", "line 2: 1577836800 .*not a date"),
         ("date,x\n2020-01-01,1\n2020-01-02,2\n2020-01-02,3\n", "line 4: .*2020-01-02.* repeats .*must rise"),
-        ("date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n", "line 4: .*goes back behind.*must rise"),
+        ("date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n", "line 4: .*goes back before.*must rise"),
         ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,two\n", "line 3: two in column z is not a number"),
         ('date,x\n2020-01-01,"1,000"\n', "line 2: .*marks of thousands.*the decimal ','"),
         ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,\n", "line 3: the value of z is missing.*finite"),

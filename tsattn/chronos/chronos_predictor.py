@@ -429,7 +429,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
         if forecasts.steps_at_once < T:
             does = "is trained over" if self.is_trained else "forecasts"
-            say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and goes on from its forecasts")
+            say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and continues from its forecasts")
 
     def _find_covariates(self, forecasts: ChronosFamily) -> None:
         self.uses_covariates = forecasts.takes_covariates

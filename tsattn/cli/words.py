@@ -387,7 +387,7 @@ class Words:
         valid += [*(f"--data.{name}" for name in arguments if name not in idle), *(f"--trainer.{x}" for x in _TRAINER)]
         if any(name == "--config" for name, _ in self.pairs):
             what = f"{self.command} --run takes the configuration of the run"
-            raise UserError(f"{what}; valid beside it are {one_of(valid)}")
+            raise UserError(f"{what}; valid with it are {one_of(valid)}")
         useful = {**dict.fromkeys(("model", "attention", "seed_everything"), ()), "trainer": (*_TRAINER, *_REFUSED)}
         beside = "--run and --input" if has_input else "--run"
         self._refuse_idle(useful, f" beside {beside}: a trained model stays as it is", valid, idle)
@@ -397,7 +397,7 @@ class Words:
     def _resume(self) -> None:
         limits = [f"--trainer.{name}" for name in LIMITS]
         if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in self.given):
-            what = "fit --resume DIR goes on with a run as it was, and takes no other option than"
+            what = "fit --resume DIR continues a run as it was, and takes no other option than"
             raise UserError(f"{what} {one_of(limits)}, to train it longer, --refit and --detail")
         if missing := [name for name, value in self.pairs if value is None]:
             raise UserError(f"{missing[0]} needs a value")

@@ -168,7 +168,7 @@ def _refuse_mending(rows: Rows, roles: Roles, *, allow_missing: bool) -> None:
     steps, is_same = np.diff(time_numbers(rows.time)[order]), np.diff(rows.series[order]) == 0
     if (falls := np.flatnonzero((steps <= 0) & is_same)).size:
         at = int(falls[order[falls + 1].argmin()])
-        row, what = int(order[at + 1]), "goes back behind" if steps[at] else "repeats"
+        row, what = int(order[at + 1]), "goes back before" if steps[at] else "repeats"
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
         says = f"time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
         raise UserError(f"{rows.where(row)}: {says}")

@@ -171,7 +171,7 @@ def check_roles(
         if len(rest) > 1 and (usual := next((name for name in TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
             ways = f"target {usual} (the others as past_covariates or id_column), or target [{listed(rest, str)}]"
-            raise UserError(f"{source} has {usual} beside {others}: give {ways} to forecast all")
+            raise UserError(f"{source} has {usual} and also {others}: give {ways} to forecast all")
         roles = replace(roles, target=rest)
     elif rest:
         what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"

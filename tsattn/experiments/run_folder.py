@@ -161,7 +161,7 @@ class RunFolder:
         if self.is_finished and not longer:
             what = f"the run {self.path} is finished: its results are in {self.metrics}"
             limits = "--trainer.max_steps (or max_epochs, or max_time), above what it was trained for"
-            raise UserError(f"{what}; {limits}, beside --resume trains it longer")
+            raise UserError(f"{what}; {limits} with --resume trains it longer")
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""

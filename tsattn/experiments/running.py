@@ -252,7 +252,7 @@ def resume(
         UserError: for a folder that cannot be resumed, or limits that it is beyond already.
     """
     for name in {**(limits or {})}.keys() - {*LIMITS}:
-        raise UserError(f"a run that goes on takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
+        raise UserError(f"a run that is resumed takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
     place = RunFolder(folder)
     if place.noted("started"):
         raise UserError(f"the run {place.path} began with the weights of another, which it lacks: start it again")

@@ -256,7 +256,7 @@ class NeuralForecast(PeerPredictor):
         asked, facts, plan = self._planned(data, training)
         part = f"{training.member}: " if training.member else ""
         training.say(f"{part}{self.name}: {facts['parameters']:,} parameters, by {facts['version']}")
-        training.say(f"training: {plan}{', anew' if training.resumes else ''}")  # it cannot resume
+        training.say(f"training: {plan}{', from scratch' if training.resumes else ''}")  # it cannot resume
         with TemporaryDirectory(dir=self.process.folder) as folder:
             table, weights = Path(folder, "series.parquet"), Path(folder, "fitted.safetensors")
             rows = write_series(table, data)

@@ -112,10 +112,10 @@ class WarmStart:
     def __post_init__(self) -> None:
         name = self.fitted.predictor.name
         if not isinstance(self.fitted.predictor, NetworkPredictor):
-            raise UserError(f"only a network starts from weights that it has, and {name} is none: fit it anew")
+            raise UserError(f"only a network can start from its weights, and {name} is none: fit it again")
         if not self.fitted.predictor.is_trained:
-            what = f"nothing of {name} is trained, so that no training goes on from it"
-            raise UserError(f"{what}: fit it anew, or give trained (all, attention or lora)")
+            what = f"nothing of {name} is trained, so no training can start from it"
+            raise UserError(f"{what}: fit it again, or give trained (all, attention or lora)")
 
     def set_up(self, data: ForecastDataModule) -> None:
         """Read data as the network needs them, and scale them."""
@@ -161,7 +161,7 @@ def beyond_training(predictor: Predictor, horizon: int) -> str | None:
     of = "that the model was trained for" if rolls else f"of {predictor.name}"
     how = "forecasts are fed back as context, errors add up and intervals are too narrow"
     how += "; past covariates keep their last value" if task.past_covariates else ""
-    how = how if rolls else "it goes on from its own forecasts, and errors add up"
+    how = how if rolls else "it continues from its own forecasts, and errors add up"
     return f"horizon {horizon} is longer than the {most} steps {of}: {how}"
 
 

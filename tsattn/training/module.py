@@ -121,7 +121,7 @@ class ForecastingModule(LightningModule):
         options = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
         for name, value in {"loss": loss, "mup": mup, **options}.items():
             if self.has_own_loss and value:
-                raise UserError(f"{self.description['kind']} goes on from pretrained weights: leave {name} out")
+                raise UserError(f"{self.description['kind']} starts from pretrained weights: leave {name} out")
         self.activation_checkpointing = activation_checkpointing
         self._runs_compiled = self._starts_warm = False
 
@@ -158,7 +158,7 @@ class ForecastingModule(LightningModule):
         encoders = [part for part in backbone.modules() if isinstance(part, BlockStack)]
         if not encoders:
             raise UserError(
-                f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
+                f"activation_checkpointing computes the blocks of an encoder again, and backbone "
                 f"{self.description['kind']} has no encoder: leave it false"
             )
         for encoder in encoders:

@@ -211,7 +211,7 @@ def test_the_word_is_read_at_each_call_and_another_is_refused(
     monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["avx2"], INSTRUCTION_SETS["portable"]])
     for word, said in (
         ("avx1", "must be one of auto, off, avx512_bf16, avx512, avx2, neon, portable, not 'avx1'"),
-        ("avx512", "TSATTN_KERNELS=avx512: this CPU has not got it, .*; valid: avx2, portable$"),
+        ("avx512", "TSATTN_KERNELS=avx512: not on this CPU, .*; valid: avx2, portable$"),
     ):
         monkeypatch.setenv("TSATTN_KERNELS", word)
         with pytest.raises(UserError, match=said):
@@ -223,7 +223,7 @@ def test_the_word_is_read_at_each_call_and_another_is_refused(
     [
         ("no compiler", logging.INFO, "there is no C++ compiler, and this tsattn came without compiled kernels"),
         ("wrong CXX", logging.WARNING, "CXX=nothing-of-that-name is not a C++ compiler that runs here"),
-        ("no set", logging.INFO, "this CPU has none of avx512_bf16, avx512, avx2, neon, or torch was told to leave"),
+        ("no set", logging.INFO, "this CPU has none of avx512_bf16, avx512, avx2, neon, or ATEN_CPU_CAPABILITY"),
     ],
 )
 def test_where_there_are_none_it_is_said_once(

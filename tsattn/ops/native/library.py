@@ -184,7 +184,7 @@ def chosen_sets(word: str) -> list[InstructionSet]:
         raise UserError(f"{VARIABLE} must be one of {one_of(['auto', 'off', *INSTRUCTION_SETS])}, not {word!r}")
     if INSTRUCTION_SETS[word] not in here:
         names = one_of(one.name for one in here)
-        raise UserError(f"{VARIABLE}={word}: this CPU has not got it, or torch was told to leave it; valid: {names}")
+        raise UserError(f"{VARIABLE}={word}: not on this CPU, or ATEN_CPU_CAPABILITY excludes it; valid: {names}")
     return [INSTRUCTION_SETS[word]]
 
 
@@ -201,7 +201,7 @@ def find_library(word: str = "auto") -> KernelLibrary:
         return KernelLibrary(why_none="they are made for Linux and macOS only")
     if not sets:
         names = one_of(one.name for one in INSTRUCTION_SETS.values() if one.automatic)
-        return KernelLibrary(why_none=f"this CPU has none of {names}, or torch was told to leave them")
+        return KernelLibrary(why_none=f"this CPU has none of {names}, or ATEN_CPU_CAPABILITY excludes them")
     complaints: list[KernelError] = []
     for one in sets:
         path = COMPILED / f"{one.name}.so"
