@@ -40,6 +40,7 @@ POWER = 4
 _LEAST = 0.02  # share that is worth the time of its forecasts
 _NETWORK_WINDOWS = 700  # for training, from which on there is a network
 _MOST_WINDOWS, _FEWEST_WINDOWS = 256, 8  # that choose: of one channel, of any number of channels
+_MOST_GIVEN = 2048  # windows that choose among given members, whose forecasts lie in memory
 _WIDEST = 3.0  # times the width of intervals that members forecast
 
 
@@ -57,7 +58,7 @@ class Auto(Ensemble):
 
     Args:
         members: descriptions of other members, as of an ensemble, which have equal shares at equal errors. All of them
-            are fitted, and all validation windows of a training choose.
+            are fitted; the validation windows of a training choose, 2048 at most.
         seeds: how often a trained member is trained, see `Ensemble`.
         context_length: past steps that `tiny` reads; its longest by default. For the default members only.
     """
@@ -226,7 +227,8 @@ class Auto(Ensemble):
         with contextlib.suppress(UserError):  # there may be too few rows for a window
             windows = data.windows("val", **self.cut)
             few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // held.channels)  # tiny takes its time
-            numbers = np.asarray(spread(len(windows), few if self.is_default else data.num_scored(len(windows))))
+            most = few if self.is_default else min(_MOST_GIVEN, data.num_scored(len(windows)))
+            numbers = np.asarray(spread(len(windows), most))
             forecast = self.on(Execution(training.trainer), self._forecasts)
             for first in range(0, len(numbers), data.eval_batch_size):
                 held.batches.append(windows.__getitems__(numbers[first : first + data.eval_batch_size]))
