@@ -69,7 +69,7 @@ def is_whole_number(value: Any) -> bool:
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
-    """Convert a value to int, see `is_whole_number`; the error message uses `name`."""
+    """Convert a value to int and check its range, see `is_whole_number`; the error message uses `name`."""
     if not is_whole_number(value):
         raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
     number = operator.index(value)
