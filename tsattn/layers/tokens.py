@@ -69,9 +69,9 @@ class InstanceNorm:
 class Patches:
     """Cuts the time axis into patches of `patch_len` steps; a new patch begins every `stride` steps.
 
-    The last patch always ends at the last step; missing steps at the front repeat the first step. Source: Nie et al., *A
-    Time Series is Worth 64 Words* (ICLR 2023). In its section 3.1, patches begin at the first step and repeat the last
-    step for a stride. With `pad_end` the patches are equal to theirs if `stride` divides `L - patch_len`.
+    The last patch always ends at the last step; missing steps at the front repeat the first step. Source: Nie et al.,
+    *A Time Series is Worth 64 Words* (ICLR 2023). In its section 3.1, patches begin at the first step and repeat
+    the last step for a stride. With `pad_end` the patches are equal to theirs if `stride` divides `L - patch_len`.
 
     Args:
         context_length: L, steps of the series.
