@@ -104,7 +104,7 @@ class WindowUnits:
         return scaled.to(self.mean.dtype) * self.scale[:, None] + self.mean[:, None]
 
     def normalise(self, original: Tensor) -> Tensor:
-        """Convert quantiles `(B, T, C, Q)` from original units, in the precision of the units."""
+        """Convert quantiles `(B, T, C, Q)` from original units to the scale of the batch, in the units' precision."""
         mean, scale = (part[:, None, :, None] for part in (self.mean, self.scale))
         return (original.to(mean.dtype) - mean) / scale
 

@@ -248,13 +248,13 @@ class MLRAttention(Attention):
             ``all`` (one block), ``year``, ``quarter``, ``month``, ``week`` (from Monday), ``day`` or ``hour``.
             ``{change_points: [1, 4]}`` holds numbers of blocks, cut in each context where its mean level changes most.
             Change points need the whole context, so they exclude causal attention.
-        align: of blocks by number or length. ``end``: the last token closes the last block (encoders). ``start``: the
-            first token opens the first block.
+        align: alignment of blocks by number or length. ``end``: the last token closes the last block (encoders).
+            ``start``: the first token opens the first block.
         scaling: factor of the products of a level's r_l components. ``head``: `1 / sqrt(r)` for all levels, so that
             one level is standard attention. ``level``: `1 / sqrt(r_l)`. ``mup``: `1 / r_l`, as the authors train.
         divide_by: an extra divisor of the logits. ``none``: no divisor. ``levels``: the number of levels. ``active``:
             for each pair, the number of levels in which both tokens share a block (the authors' language models).
-            ``both``: both of these numbers.
+            ``both``: the product of both numbers.
         **options: see `Attention`.
     """
 

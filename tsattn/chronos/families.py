@@ -164,7 +164,7 @@ class ChronosFamily(ABC):
         """Call the model on contexts `(B, length)`, whose last values are the future if `future`."""
 
     def reads_future(self, sites: Sequence[AttentionSite]) -> bool:
-        """Whether a site lies in a decoder that reads the future values in training."""
+        """Whether a site lies in a decoder that is given the future values."""
         return False
 
     def chosen_sites(self, where: object) -> list[AttentionSite]:

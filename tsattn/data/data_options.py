@@ -88,11 +88,11 @@ class DataOptions(WindowOptions, TableOptions):
         val_from: instead of shares, the first time stamp for validation, such as 2020-01-01.
         test_from: the first time stamp for testing.
         weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
-            excludes them from the training loss. They still count in contexts, scales and every score.
+            excludes them from training, like missing targets. They still count in contexts, scales and every score.
         series_weights: weights of series by id, or of the columns of a wide frame; 1 for all others.
         row_weights: weights of time intervals, each ``[first, last, weight]``, both ends included; a date means
             the whole day. Weights of the same row are multiplied. Only ratios of weights matter.
-        scaling: ``series``: each series by its mean and standard deviation. ``global``: one of each for each channel.
+        scaling: ``series``: by the mean and standard deviation of each series. ``global``: of all series, by channel.
 
     Raises:
         UserError: for two ways to split, an incomplete split, or options of text that no file can have.

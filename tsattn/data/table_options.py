@@ -41,7 +41,7 @@ class TableOptions:
         target: the column or columns to forecast. In a long table the default is ``y`` or ``target``. In a wide table
             it is ``y`` or ``target`` if the table has it, else every column without another role.
         past_covariates: columns known for the past only. They hold numbers, bools, or categories: pandas Categoricals,
-            or text without a single number.
+            or text in which no cell is a number.
         future_covariates: columns known for the future, too, of the same kinds.
         static: columns of categories that are constant within a series.
         frequency: pandas frequency of the stamps (text, offset or timedelta), or a whole number for steps. None infers

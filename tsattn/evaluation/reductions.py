@@ -11,7 +11,8 @@ targets whose seasonal error, from the rows before the part, is zero or unknown.
 ``smape_left_out`` and ``mase_left_out``.
 
 Sources: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006). Gneiting & Ranjan, *Comparing
-Density Forecasts Using Threshold- and Quantile-Weighted Scoring Rules* (2011). Tests compare with fev 0.10 (2025).
+Density Forecasts Using Threshold- and Quantile-Weighted Scoring Rules* (2011). The tests compare with fev 0.10 (Shchur
+et al., 2025).
 """
 
 from __future__ import annotations
