@@ -111,7 +111,7 @@ def _root(moments: Tensor, squares: Tensor) -> Tensor:
 def _far_errors(around: Surroundings, swapped: SwappedAttention, known: InputMoments) -> Tensor | None:
     """Error of the scores of the farthest pairs, as a share of the original's scores, without the mean of the keys.
 
-    For independent tokens. It is 1 if no level has the first and last token of the longest context in one block.
+    It assumes independent tokens. It is 1 if no level has the first and last token of the longest context in a block.
     """
     attention = swapped.attention
     pattern, projection = attention.pattern, attention.projection

@@ -50,7 +50,7 @@ class UniformPattern(FullPattern):
 
 
 class IdentityPattern(Pattern):
-    """Each token sees only itself, so it gets its value. A global token and all tokens see each other equally."""
+    """Each token sees itself and global tokens, and a global token sees all tokens, all with equal weights."""
 
     impls = UNSCORED_IMPLS
 
