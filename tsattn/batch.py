@@ -1,4 +1,4 @@
-"""Record of a batch of windows; the precision of sums, and constants of a module.
+"""Record of a batch of windows; also the precision of sums, and modules with constant buffers.
 
 Shape letters: B windows, L context length, T prediction length, C channels.
 """
@@ -13,24 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# long sums of small numbers need float64, which Apple's GPUs lack
+# long sums of small numbers need float64, which Apple's GPUs do not have
 EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 
 
 class ModuleWithConstants(nn.Module):
-    """Module with buffers that its arguments decide, in no state dict; once assigned to ``meta``, it fills them."""
+    """Module with buffers that follow from its arguments: not in a state dict, and refilled if left on ``meta``."""
 
     def __init__(self) -> None:
         super().__init__()
         self._constants: dict[str, tuple[Any, torch.dtype, bool]] = {}
 
     def register_constant(self, name: str, values: Any, dtype: torch.dtype, *, cast: bool) -> None:
-        """Register a buffer; with `cast` its type changes with that of the module."""
+        """Register a buffer; with `cast`, a cast of the module casts the buffer, too."""
         self._constants[name] = np.asarray(values), dtype, cast
         self.register_buffer(name, torch.tensor(self._constants[name][0], dtype=dtype), persistent=False)
 
     def fill_constants(self, device: torch.device) -> None:
-        """Fill constants that an assignment of weights left on ``meta``."""
+        """Fill constants that are on ``meta`` after weights were assigned."""
         for name in self._constants:
             if self.get_buffer(name).is_meta != (device.type == "meta"):
                 self._fill(name, device)
@@ -40,7 +40,7 @@ class ModuleWithConstants(nn.Module):
             if self.get_buffer(name).is_meta:
                 try:
                     fn(self.get_buffer(name))
-                except NotImplementedError:  # what holds no numbers cannot be moved, only made
+                except NotImplementedError:  # a meta tensor holds no numbers to move, so make it
                     self._fill(name, torch.device("cpu"))
         moved: nn.Module = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name in self._constants:
@@ -54,17 +54,17 @@ class ModuleWithConstants(nn.Module):
 
 
 class LastSeason(NamedTuple):
-    """Last known value of each place in a season, in the order of the s steps before the horizon."""
+    """Last known value of each phase of a season, in the order of the s steps before the horizon."""
 
     scaled: Tensor  # (B, s, C) on the scale of the batch
     original: Tensor | None  # (B, s, C) float64 in original units, never rounded; None after a forecast was appended
 
 
 class WindowUnits:
-    """Units of windows: ``original = scaled * scale + mean``, where original targets are transformed ones.
+    """Units of windows: ``original = scaled * scale + mean``; if a transform is used, original means transformed.
 
-    This is no dataclass: Lightning casts their tensors to the precision of a training, and bfloat16 rounds a mean of
-    10000 by tens.
+    It is not a dataclass, because Lightning casts the tensors of a dataclass to the precision of a training. In
+    bfloat16 a mean of 10000 would be rounded by tens.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class WindowUnits:
         return WindowUnits(function(self.mean), function(self.scale), past, future, target, seasons)
 
     def moved_on(self, values: Tensor) -> WindowUnits:
-        """Return units of windows whose contexts continue with values `(B, T, C)` on the scale of the batch."""
+        """Return the units after values `(B, T, C)`, on the scale of the batch, were appended to the contexts."""
         seasons = {
             length: LastSeason(torch.cat([season.scaled, values.to(season.scaled.dtype)], 1)[:, -length:], None)
             for length, season in self.seasons.items()
@@ -104,12 +104,12 @@ class WindowUnits:
         return scaled.to(self.mean.dtype) * self.scale[:, None] + self.mean[:, None]
 
     def normalise(self, original: Tensor) -> Tensor:
-        """Convert quantiles `(B, T, C, Q)` from original units, in the precision of the units."""
+        """Convert quantiles `(B, T, C, Q)` from original units to the scale of the batch, in the units' precision."""
         mean, scale = (part[:, None, :, None] for part in (self.mean, self.scale))
         return (original.to(mean.dtype) - mean) / scale
 
 
-@dataclass  # not frozen: Lightning rewrites the fields of a batch for its precisions
+@dataclass  # not frozen: Lightning overwrites fields to change their precision
 class Batch:
     """Batch of windows; fields that a data set lacks are None.
 
@@ -120,13 +120,13 @@ class Batch:
     target: Tensor | None = None  # (B, T, C) scaled values to forecast; None beyond the end of the data
     past_observed: Tensor | None = None  # (B, L, C) mask of `past`
     target_observed: Tensor | None = None  # (B, T, C) mask of `target`; a missing target is not scored
-    target_weight: Tensor | None = None  # (B, T, C) in training, with a mean of about 1; metrics have none; None: all 1
+    target_weight: Tensor | None = None  # (B, T, C) in training, mean about 1; None: all 1, as in metrics
     time: Tensor | None = None  # (B, L + T) int64 time stamps, in seconds since 1970-01-01 by the clock of the data
-    past_covariates: Tensor | None = None  # (B, L, P) scaled; categories by numbers, see `Task.covariate_categories`
+    past_covariates: Tensor | None = None  # (B, L, P) scaled; categories as numbers, see `Task.covariate_categories`
     future_covariates: Tensor | None = None  # (B, L + T, F) likewise
     past_covariates_observed: Tensor | None = None  # (B, L, P) mask
     future_covariates_observed: Tensor | None = None  # (B, L + T, F) mask
-    static: Tensor | None = None  # (B, K) int64 numbers of categories, see `Task.categories`; -1 for an unknown one
+    static: Tensor | None = None  # (B, K) int64 numbers of categories, see `Task.categories`; -1 if unknown
     series_id: Tensor | None = None  # (B,) int64 number of the series
     units: WindowUnits | None = None  # of `past` and `target`; None in original units
 
@@ -135,13 +135,13 @@ class Batch:
 
     @property
     def known_target(self) -> Tensor:
-        """Target; a ValueError beyond the end of the data."""
+        """The target; raises ValueError beyond the end of the data."""
         if self.target is None:
             raise ValueError("a window beyond the end of the data has no target")
         return self.target
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """Move to a device; return self if it is there."""
+        """Move to a device; return self if already there."""
         if self.past.device == torch.device(device):
             return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -151,12 +151,12 @@ class Batch:
         return self._map(lambda tensor: tensor[first:end])
 
     def repeated(self, times: int) -> Batch:
-        """Repeat each window, its copies next to each other."""
+        """Repeat each window; copies of a window are adjacent."""
         return self._map(lambda tensor: tensor.repeat_interleave(times, 0))
 
     def pin_memory(self) -> Batch:
         """Copy to page-locked memory (called by the DataLoader)."""
-        # contiguous: only then a device copies while the host continues
+        # a device copies in the background only from contiguous memory
         return self._map(lambda tensor: tensor.contiguous().pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:

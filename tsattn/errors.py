@@ -1,4 +1,4 @@
-"""Exception for mistakes that a user can mend, and the words of its messages, without the passwords of URLs."""
+"""Exception for mistakes that a user can fix, and helpers for its messages, which hide the passwords of URLs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from urllib.parse import unquote
 
 
 class UserError(ValueError):
-    """Error that you can mend: one sentence says what is wrong and what is valid.
+    """Error that you can fix: one sentence says what is wrong and what is valid.
 
     The command line prints the message alone and exits with code 2; a library caller sees a ``ValueError``.
     """
 
 
 class DivergedError(UserError):
-    """A training whose loss or validation error is not a number any more, or has exploded."""
+    """Error of a training whose loss or validation error became NaN or exploded."""
 
 
 def one_of(names: Iterable[str]) -> str:
-    """``a, b, c``: the valid names, as error messages list them."""
+    """Valid names as error messages list them: ``a, b, c``."""
     return ", ".join(names)
 
 
 def did_you_mean(name: object, names: Iterable[object]) -> str:
-    """Return `` (did you mean X?)`` for the most similar name, or nothing; the last part of a dotted name may match."""
+    """Return `` (did you mean X?)`` for the most similar name, or ``""``. The last part of a dotted name may match."""
     meant = str(name).lstrip("-").lower()
     plain = {str(one).lstrip("-").lower(): one for one in names}
     parts = {one.rpartition(".")[2]: plain[one] for one in plain} | plain
@@ -44,32 +44,32 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
 
 
 def rounded(value: float) -> str:
-    """A number as people read it: three digits below 1, four up to 1000, whole from there on."""
+    """Round a number for readers: three digits below 1, four digits up to 1000, whole numbers above."""
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:#.{4 if abs(value) >= 1 else 3}g}"
 
 
 def duration(seconds: float) -> str:
-    """``40 s``, ``3 min``, ``2.5 h``: rounded, for estimates."""
+    """A rounded duration, for estimates: ``40 s``, ``3 min``, ``2.5 h``."""
     if seconds < 90:
         return f"{round(seconds) or int(seconds > 0)} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def number_of(count: int, noun: str) -> str:
-    """``1 row``, ``2 rows``, ``2 entries``."""
+    """A count with its noun: ``1 row``, ``2 rows``, ``2 entries``."""
     many = noun if noun.endswith("series") else re.sub("(?<![aeou])y$", "ie", noun) + "s"
     return f"{count} {noun if count == 1 else many}"
 
 
 def is_whole_number(value: Any) -> bool:
-    """Whether this is an int, or what stands for one, as those of numpy do; a bool is none."""
+    """Whether this is an int or another integer type, as in numpy; a bool does not count."""
     with contextlib.suppress(TypeError):
         return operator.index(value) is not None and not isinstance(value, bool)
     return False
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
-    """The whole number that a value is, see `is_whole_number`; its name stands in the message."""
+    """Convert a value to int and check its range, see `is_whole_number`; the error message uses `name`."""
     if not is_whole_number(value):
         raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
     number = operator.index(value)
@@ -80,7 +80,7 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize)
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a real number; a bool is none."""
+    """Whether this is a real number; a bool does not count."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -92,35 +92,35 @@ def positive_number(name: str, value: Any) -> float:
 
 
 def shown(cell: object) -> str:
-    """A cell or name from a file as it can stand in a message of one line."""
+    """A cell or name from a file, in a form for a message of one line."""
     text = "an empty cell" if isinstance(cell, float) and cell != cell else str(cell)
     return (text if text.isprintable() else repr(text))[:60]
 
 
 def first_line(error: Exception) -> str:
-    """What an error of another library says, as it can stand in a message of one line."""
+    """The first line of another library's error, or its class if that line cannot be printed."""
     text = str(error).strip().splitlines()
     return (text[0][:200] if text and text[0].isprintable() else "") or type(error).__name__
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is no file."""
+    """Refuse a path that is not a file."""
     if path.is_dir() or not path.exists():
         raise UserError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there: no such file'}")
 
 
 def folder_path(folder: Any, name: str = "folder") -> Path:
-    """Return a path with ``~`` expanded; `name` says in messages what it is."""
+    """Return a path with ``~`` expanded; messages call it `name`."""
     if not isinstance(folder, str | os.PathLike):
         raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")
     try:
         return Path(folder).expanduser()
-    except RuntimeError as error:  # of a user who has no home
+    except RuntimeError as error:  # the user has no home folder
         raise UserError(f"{folder} cannot be expanded: {error}") from error
 
 
 def import_ray(what: str) -> Any:
-    """Import Ray; `what` names in the message what needs it."""
+    """Import Ray; the message says that `what` needs it."""
     try:
         import ray
     except ImportError as error:
@@ -134,7 +134,7 @@ logging.getLogger("tsattn").addFilter(lambda record: not _is_quiet.get())
 
 @contextlib.contextmanager
 def quiet(is_quiet: bool = True) -> Iterator[None]:
-    """Log nothing to ``tsattn`` from this thread inside, as of rows that are read again; False logs inside that."""
+    """Stop logs of ``tsattn`` from this thread, such as for rows that are read twice; False turns them on again."""
     token = _is_quiet.set(is_quiet)
     try:
         yield
@@ -150,9 +150,9 @@ def find_user_error(error: BaseException | None) -> UserError | None:
 
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")
-_SECRETS = (  # what is before them and stays, and they: after a user, in the place of a port, and in a query
+_SECRETS = (  # group 1 stays, group 2 is the secret: after a user, in the place of a port, or in a query
     re.compile(r"(?<=://)([^:@]*):([^@]*(?:@[^@?]*)*)(?=@)"),
-    re.compile(r"(?<=://)([^:@]*(?:@[^:@?]*)+):([^@?]*(?:@[^@?]*)*)(?=@)"),  # an @ is in the user
+    re.compile(r"(?<=://)([^:@]*(?:@[^:@?]*)+):([^@?]*(?:@[^@?]*)*)(?=@)"),  # the user name has an @
     re.compile(r"(?<=://)([^:@?[]*(?:@[^:@?[]*)+):(?!\d*[/?#,])([^@]*(?:@[^@?]*)*)(?=@)"),  # and no port follows
     re.compile(r"(?<=://)((?>\[[^]]*\]|[^:/?#@]*)):(?!\d+(?:[/?#]|$))([^/?#@]+)(?=[^@]*$)"),
     re.compile(r"(?<=[?&])()(?:(?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:secret|token))=([^&]*)&?", re.I),
@@ -162,7 +162,7 @@ _SECRETS = (  # what is before them and stays, and they: after a user, in the pl
 def without_password(url: str) -> str:
     """Remove the password of a URL, or of a word that ends with one, even if the URL is malformed.
 
-    A password may hold ``/``, ``?`` or ``@``; what is in the place of a port but is no number counts as one.
+    A password may hold ``/``, ``?`` or ``@``. Text in the place of a port counts as a password if it is not a number.
     """
     return _taken_apart(url)[0]
 
@@ -173,7 +173,7 @@ def masked(text: str) -> str:
 
 
 def scrubbed(text: str, url: str) -> str:
-    """Remove the password of a URL, in any spelling, from what was said of it."""
+    """Remove the password of `url`, in any spelling, from a text about it."""
     secrets = {form for secret in _taken_apart(url)[1] for form in (secret, unquote(secret)) if form}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -181,7 +181,7 @@ def scrubbed(text: str, url: str) -> str:
 
 
 def _taken_apart(url: str) -> tuple[str, list[str]]:
-    """Return a URL without its passwords, and these."""
+    """Return a URL without its passwords, and its passwords."""
     secrets = list[str]()
     for pattern in _SECRETS if "://" in url else ():
         secrets += [found[2] for found in pattern.finditer(url)]

@@ -1,7 +1,7 @@
 """Kinds of attention, and building one from its description.
 
-A description is plain data: a kind's name, ``{kind: mlr, ranks: [32, 16, 16]}``, or a list of these, one a layer.
-To add a kind, write a file here with a subclass of `Attention`, as `kinds` has them, and name it in `KINDS`.
+A description is plain data: a kind's name, ``{kind: mlr, ranks: [32, 16, 16]}``, or a list of these, one per layer.
+To add a kind, write a subclass of `Attention` in a file of this folder, as in `kinds`, and enter it in `KINDS`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ KINDS = {
     "uniform": "tsattn.attention.kinds.UniformAttention",
     "fixed_mixing": "tsattn.attention.kinds.FixedMixingAttention",
 }
-"""The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
+"""Import path of each kind, imported on first use. Each class can also be imported from this package."""
 
-# what the surrounding model decides, for every attention in it
+# arguments that the surrounding model sets for all its attentions
 _SET_BY_MODEL = ("d_model", "num_heads", "max_length", "rope", "causal")
 
 
@@ -61,9 +61,9 @@ def build_attention(
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.
         d_model: D, the width of the tokens.
         num_heads: H, the number of heads.
-        max_length: the most tokens that it will see.
-        rope: rotary positions.
-        causal: whether tokens see no later ones.
+        max_length: the largest number of tokens in a sequence.
+        rope: whether to use rotary positions.
+        causal: whether each token sees only itself and earlier tokens.
 
     Raises:
         UserError: for a wrong kind, argument or value; the message lists the valid ones.
@@ -78,7 +78,7 @@ def build_attention(
 
 
 def attention_per_layer(description: Description | Sequence[Description], num_layers: int) -> list[Description]:
-    """One description for each layer: the one given for all, or a list of as many as there are layers."""
+    """One description for each layer. A single description is repeated; a list must have an entry for each layer."""
     if isinstance(description, Sequence) and not isinstance(description, str):
         if len(description) != num_layers:
             raise UserError(f"attention lists {len(description)} kinds for {num_layers} layers; give one a layer")
@@ -97,10 +97,10 @@ def complete_attention(description: Description) -> dict[str, object]:
 
 
 def attention_class(kind: str) -> type[Attention]:
-    """The class of a kind, or of an import path.
+    """The class of a kind or at an import path.
 
     Raises:
-        UserError: for another kind; the message lists the valid ones.
+        UserError: for an unknown kind; the message lists the valid kinds.
     """
     from tsattn.attention.base import Attention
 
@@ -108,7 +108,7 @@ def attention_class(kind: str) -> type[Attention]:
 
 
 def attention_kind(attention: Attention) -> str:
-    """The kind of a built attention; of a class without one, as one of your own, its name."""
+    """The kind of a built attention, or the name of its class if `KINDS` has no kind for it, as for your classes."""
     path = f"{type(attention).__module__}.{type(attention).__qualname__}"
     return next((kind for kind, own in KINDS.items() if own == path), type(attention).__name__)
 

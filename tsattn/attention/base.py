@@ -1,8 +1,8 @@
 """The attention module: one class with two slots, a projection and a pattern.
 
-The module owns what every attention has (value and output projections, q/k normalisation, rotary positions,
-dropout, grouped heads); the projection makes queries and keys; the pattern decides which pairs are scored, with how
-many components. Named kinds are short subclasses that fill the slots.
+The module has the parts of every attention: value and output projections, q/k normalisation, rotary positions,
+dropout, grouped heads. The projection makes queries and keys. The pattern decides which pairs are scored, and with
+how many components. Named kinds are short subclasses that fill the slots.
 
 Shape letters: B batch, N query tokens, S key tokens, H query heads, G key/value heads, D model width.
 """
@@ -24,7 +24,7 @@ from tsattn.attention.projections import Projection, RotaryEmbedding, key_heads
 from tsattn.errors import UserError, is_whole_number, one_of, whole_number
 from tsattn.ops.masks import default_positions, real_positions
 
-# Tokens after a prompt are computed in parts of at most this many, as all scores of a part are held at once.
+# Most tokens of one decoding step: it holds all scores of its tokens at once.
 MAX_STEP = 256
 
 
@@ -43,7 +43,7 @@ class AttentionOptions(TypedDict, total=False):
 
 
 class Attention(nn.Module):
-    """Base class of attentions: a projection and a pattern shape the score (Kuang et al., sections 3 and 4).
+    """Base class of attentions. A projection and a pattern shape the score (Kuang et al., sections 3 and 4).
 
     Args:
         d_model: D, the width of the tokens.
@@ -55,14 +55,14 @@ class Attention(nn.Module):
         max_length: the length that blocks by number and `align="end"` refer to.
         causal: a token sees no later position.
         rope: rotate queries and keys by their positions.
-        rope_frequencies: which components rotate how fast: ``spread``, ``fast_first`` or ``slow_first``, see
-            `RotaryEmbedding`.
-        qk_norm: LayerNorm over the components of each query and key head; ``level``: over the components of each
-            level, where the projection has levels.
-        scaling: factor of the logits: ``head``, the projection's (`1 / sqrt(r)` for a low-rank one); ``mup``, its
-            factor under muP (`8 / r`; Kuang et al., ICML 2025); or a number.
+        rope_frequencies: the order of fast and slow rotations over the components: ``spread``, ``fast_first`` or
+            ``slow_first``, see `RotaryEmbedding`.
+        qk_norm: whether to apply LayerNorm to the components of each query and key head. ``level`` applies it to the
+            components of each level, if the projection has levels.
+        scaling: factor of the logits. ``head``: the projection's factor, `1 / sqrt(r)` for a low-rank projection.
+            ``mup``: its factor under muP, `8 / r` (Kuang et al., ICML 2025). Or a number.
         dropout: probability of dropping an attention weight in training.
-        impl: how the pattern is computed: ``auto`` chooses, a named one runs or raises.
+        impl: how the pattern is computed. ``auto`` chooses an implementation; a named one runs or raises.
     """
 
     mup_roles: ClassVar[dict[str, str]] = {"output": "output"}  # see tsattn.layers.optim
@@ -132,24 +132,24 @@ class Attention(nn.Module):
         Args:
             x: `(B, N, D)`.
             context: `(B, S, D)` for cross-attention.
-            attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing. With a cache, it
-                says which tokens of `x` are real; each sequence continues at its own position.
-            bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair. With a cache S counts the
-                tokens before too, and keys stand by their positions.
-            positions: `(N,)` or `(B, N)`, whole numbers; causality, windows, blocks and rotations come from them.
-                Counted over the real tokens of each row by default.
+            attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens have no meaning. With a cache,
+                the mask marks the real tokens of `x`; each sequence continues at its next position.
+            bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair. With a cache, S includes
+                the cached tokens, and column p of the bias belongs to the key at position p.
+            positions: `(N,)` or `(B, N)`, whole numbers, from which causality, windows, blocks and rotations come.
+                By default they count the real tokens of each row.
             blocks: `(levels, B, S)` int, explicit blocks; for the multi-level pattern only.
-            global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
-                padding hold for them too.
-            cache: from this attention's `new_cache`: the tokens before. `x` holds the tokens that follow them, at least
-                one; they are added to the cache. `impl` decides about a prompt, not about later tokens.
+            global_tokens: `(S,)` or `(B, S)` bool: tokens that are inside every window and share every level.
+                Causality and padding apply to them, too.
+            cache: the earlier tokens, from this attention's `new_cache`. `x` has at least one token; the call adds
+                the tokens of `x` to the cache. `impl` applies to the prompt, not to later tokens.
 
         Returns:
-            `(B, N, D)`. A token that may see no key adds the output projection of zeros. With a cache, the outputs that
-            a causal pass over the whole sequence gives for these tokens.
+            `(B, N, D)`. A token that may see no key gets the output projection of zeros. With a cache, these
+            are the last N outputs of a causal pass over the whole sequence.
 
         Raises:
-            UserError: for arguments of a wrong shape or type, or that this attention or a cache does not go with.
+            UserError: for a wrong shape or type, or an argument that this attention or a cache does not support.
         """
         if cache is not None:
             self._check_width(x, "x")
@@ -174,7 +174,7 @@ class Attention(nn.Module):
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
     ) -> tuple[PatternCall, Tensor, Tensor, Tensor]:
-        """Check the arguments of `forward`, and make the call, queries, keys and values that the pattern is given."""
+        """Check the arguments of `forward`, and make the call, queries, keys and values for the pattern."""
         self._check_width(x, "x")
         source = x if context is None else context
         if context is not None:
@@ -200,7 +200,7 @@ class Attention(nn.Module):
             query_positions = default_positions(x.shape[1], align="start", device=x.device)
         check_bias(bias, (B, self.num_heads, x.shape[1], S))
         if attention_mask is not None:
-            # padded places meet weights of zero, which do not remove an infinity or NaN that stands there
+            # a weight of zero at a padded token would not remove an infinity or NaN in it: 0 * inf is NaN
             source = source.masked_fill(~attention_mask[..., None], 0.0)
             x = source if context is None else x
         counted = positions is None and blocks is None
@@ -213,10 +213,10 @@ class Attention(nn.Module):
         return self.dropout if self.training else 0.0
 
     def _key_positions(self, source: Tensor, attention_mask: Tensor | None, positions: Tensor | None) -> Tensor:
-        """`(B | 1, S)`: the given positions, or those counted over the real tokens."""
+        """`(B | 1, S)`: the given positions, or positions counted over the real tokens."""
         B, S = source.shape[:2]
         if positions is not None:
-            # in int64, as products would overflow
+            # int64: products of narrower integers would overflow
             return _rows("positions", positions, "whole numbers", _is_whole(positions), B, S).long()
         if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
             raise UserError(f"{S} tokens are more than max_length {self.max_length}, the most it is made for")
@@ -229,8 +229,8 @@ class Attention(nn.Module):
         """An empty cache for decoding `batch_size` sequences step by step, see `forward`.
 
         Raises:
-            UserError: if this attention cannot decode: it is not causal, aligns positions to the end, or has a pattern
-                without a cache.
+            UserError: if this attention cannot decode: because it is not causal, aligns positions to the end, or
+                its pattern has no cache.
         """
         self._check_decodes()
         if not is_whole_number(batch_size) or batch_size < 1:
@@ -249,7 +249,7 @@ class Attention(nn.Module):
             )
 
     def _check_cache(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None, given: list[str]) -> None:
-        """Refuse what does not go with a cache; `given` names the other arguments that were given."""
+        """Refuse arguments that a cache does not support; `given` names the extra arguments that were passed."""
         self._check_decodes()
         if given:
             raise UserError(f"a cache holds plain sequences: {', '.join(given)} cannot be given with it")
@@ -275,7 +275,7 @@ class Attention(nn.Module):
                 raise UserError(f"{length} tokens are more than max_length {self.max_length}, the most it is made for")
 
     def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        """The next tokens, from what the cache keeps of those before."""
+        """Outputs for the tokens of `x`, which follow the cached tokens."""
         parts = torch.split(x, MAX_STEP, dim=1)
         masks = [None] * len(parts) if mask is None else torch.split(mask, MAX_STEP, dim=1)
         by_rows = bias is not None and bias.dim() > 1 and bias.shape[-2] > 1
@@ -283,7 +283,7 @@ class Attention(nn.Module):
         return torch.cat([self._step(*step, cache) for step in zip(parts, masks, biases, strict=True)], 1)
 
     def _step(self, x: Tensor, mask: Tensor | None, bias: Tensor | None, cache: Cache) -> Tensor:
-        """One part of the next tokens, at most `MAX_STEP`."""
+        """Outputs for at most `MAX_STEP` tokens that follow the cached tokens."""
         new = cache.new_tokens(x.shape[1], mask, x.device)
         q, k, v = self._project(x, x, new.positions, new.positions)
         if bias is not None and bias.dim():
@@ -295,7 +295,7 @@ class Attention(nn.Module):
     def _project(
         self, x: Tensor, source: Tensor, query_positions: Tensor, key_positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, normalised and rotated, and values: as `Pattern` takes them."""
+        """Normalised and rotated queries and keys, and values, in the shapes that `Pattern` takes."""
         q, k = self.projection(x, source)
         q, k = self.query_norm(q), self.key_norm(k)
         if self.rotary is not None:
@@ -304,12 +304,12 @@ class Attention(nn.Module):
         return q, k, rearrange(self.value(source), "B S (G e) -> B G S e", G=self.num_kv_heads)
 
     def _check_width(self, tokens: Tensor, name: str) -> None:
-        """Refuse tokens of another shape or type than this attention's weights take."""
+        """Refuse tokens whose shape or type does not fit the weights."""
         if tokens.dim() != 3 or tokens.shape[-1] != self.d_model:
             raise UserError(f"{name} must be of shape (batch, tokens, {self.d_model}), not {tuple(tokens.shape)}")
         if not tokens.is_floating_point():
             raise UserError(f"{name} must hold floating-point numbers, not {tokens.dtype}")
-        # what wraps the layer, or autocast, may convert
+        # a wrapper of the layer, or autocast, may convert the type
         device = tokens.device.type
         casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if type(self.value) is nn.Linear and not casts:
@@ -319,7 +319,7 @@ class Attention(nn.Module):
 
 
 def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:
-    """Components of a head: `head_dim` where given, else the model's width shared out."""
+    """Components of a head: `head_dim` if given, else `d_model / num_heads`."""
     d_model, num_heads = whole_number("d_model", d_model), whole_number("num_heads", num_heads)
     if head_dim is not None:
         return whole_number("head_dim", head_dim)
@@ -339,7 +339,7 @@ def logit_scale(projection: Projection, scaling: str | float) -> float:
 
 
 def check_scaling(scaling: str | float, names: Sequence[str]) -> None:
-    """Refuse what is neither one of the names nor a factor."""
+    """Refuse a `scaling` that is neither one of `names` nor a factor."""
     is_number = isinstance(scaling, float | int) and not isinstance(scaling, bool)
     known = scaling in names if isinstance(scaling, str) else is_number and 0 < scaling < math.inf
     if not known:
@@ -356,7 +356,7 @@ def check_mask(mask: Tensor | None, rows: int, length: int) -> None:
 
 
 def check_bias(bias: Tensor | None, shape: tuple[int, int, int, int]) -> None:
-    """Refuse a bias that is no numbers broadcastable to `(B, H, N, S)`."""
+    """Refuse a bias that is not a tensor of numbers broadcastable to `(B, H, N, S)`."""
     if bias is None:
         return
     if not bias.is_floating_point():
@@ -370,7 +370,7 @@ def check_bias(bias: Tensor | None, shape: tuple[int, int, int, int]) -> None:
 
 
 def _rows(name: str, t: Tensor, numbers: str, fits: bool, rows: int, length: int) -> Tensor:
-    """A tensor `(S,)` or `(B, S)` as `(B | 1, S)`."""
+    """Convert a tensor `(S,)` or `(B, S)` to `(B | 1, S)`."""
     if not fits or t.shape not in ((length,), (1, length), (rows, length)):
         raise UserError(
             f"{name} must be {numbers} of shape {(length,)} or {(rows, length)}, "
@@ -380,7 +380,7 @@ def _rows(name: str, t: Tensor, numbers: str, fits: bool, rows: int, length: int
 
 
 def rows_of_blocks(blocks: Tensor, rows: int, length: int) -> Tensor:
-    """Blocks `(levels, B | 1, S)` of any width as int64."""
+    """Convert blocks `(levels, B | 1, S)` of any integer type to int64."""
     if not _is_whole(blocks) or blocks.dim() != 3 or blocks.shape[1:] not in ((1, length), (rows, length)):
         raise UserError(
             f"blocks must be whole numbers of shape (levels, {rows}, {length}), "

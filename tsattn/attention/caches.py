@@ -1,11 +1,11 @@
-"""Keys and values that attention keeps of the tokens it has seen, to compute the next one without them.
+"""Caches of keys and values, so that the next token is computed without the earlier tokens.
 
-Keys are kept as they are scored (after normalisation and rotation), and no longer than the pattern can score them:
-whole, over a window, or level by level over the running block (Kuang et al., section 4). The cache of a pattern is in
-the file of the pattern. Sequences of a batch may differ in length; padding is never stored.
+A cache keeps keys after normalisation and rotation, and only as long as the pattern can score them. It keeps them all,
+over a window, or level by level over the current block (Kuang et al., section 4). The cache of a pattern is in the
+file of the pattern. Sequences of a batch may differ in length; padding is never stored.
 
-Shape letters as in `tsattn.attention.base`; G' the heads of a key (1 where all heads share it), W its components, E
-the components of a value, n new tokens.
+Shape letters as in `tsattn.attention.base`; G' key heads (1 if all heads share a key), W components of a
+key, E components of a value, n new tokens.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ FIRST_ROWS = 16  # rows of a new storage
 
 
 class Cache:
-    """Keys and values of the tokens seen so far. Made by `Attention.new_cache`, filled by `Attention.forward`.
+    """Keys and values of the tokens seen so far. `Attention.new_cache` makes it, and `Attention.forward` fills it.
 
-    The sequences of a batch may differ in length; padding is never stored. Storage is taken when tokens come, doubled
-    when it is full, and never beyond what the pattern can use.
+    The sequences of a batch may differ in length; padding is never stored. Storage is allocated when tokens come,
+    doubled when it is full, and never larger than the pattern can use.
 
     Args:
         batch_size: B, changed by `reorder`.
@@ -49,7 +49,7 @@ class Cache:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens seen of each sequence, padding left out; its next one has this position."""
+        """Tokens seen of each sequence, without padding; this is also the position of its next token."""
         return self._lengths
 
     @property
@@ -59,17 +59,17 @@ class Cache:
 
     @property
     def kind(self) -> str:
-        """The class and its sizes, in words: caches of one kind serve the same pattern."""
+        """The class and its sizes, in words: a pattern accepts only caches of its kind."""
         return type(self).__name__
 
     def belongs_to(self, attention: nn.Module) -> bool:
-        """Whether it was made by this attention; one that was loaded from a file belongs to the first that asks."""
+        """Whether this attention made the cache. A loaded cache belongs to the first attention that asks."""
         if self._owner is None:
             self._owner = weakref.ref(attention)
         return self._owner() is attention
 
     def new_tokens(self, count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
-        """Positions of the next `count` tokens of each sequence, where `mask (B, count)` may leave some out."""
+        """Positions of the next `count` tokens of each sequence; `mask (B, count)` is False at padding."""
         return NewTokens.of(self.lengths, count, mask, device)
 
     def append(self, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
@@ -78,10 +78,10 @@ class Cache:
         Args:
             k: their keys `(B, G', n, W)`.
             v: their values `(B, G, n, E)`.
-            mask: `(B, n)` bool, True at real tokens; the others are left out.
+            mask: `(B, n)` bool, True at real tokens; padded tokens are not stored.
 
         Raises:
-            UserError: if they do not look like those held.
+            UserError: if their shape, type or device differs from the stored keys and values.
         """
         self.store(k, v, self.new_tokens(k.shape[2], mask, k.device))
 
@@ -98,13 +98,13 @@ class Cache:
         self._lengths = lengths
 
     def reorder(self, indices: Sequence[int] | Tensor) -> None:
-        """Replace sequence i by a copy of sequence `indices[i]`, as beam search needs it.
+        """Replace sequence i by a copy of sequence `indices[i]`, for example in beam search.
 
         Args:
-            indices: any number of them, which becomes the batch size: a sequence may be copied or dropped.
+            indices: any number of indices. Their number becomes the batch size; a sequence may be copied or dropped.
 
         Raises:
-            UserError: an index of no sequence, or none at all.
+            UserError: for an index without a sequence, or no indices.
         """
         given = indices.tolist() if isinstance(indices, Tensor | np.ndarray) else indices
         rows = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
@@ -117,17 +117,17 @@ class Cache:
         self.advance(tuple(self.lengths[row] for row in rows))
 
     def split(self, components: Tensor) -> Sequence[Tensor]:
-        """The parts of keys or queries `(B, heads, n, W)` that are stored apart."""
+        """Split keys or queries `(B, heads, n, W)` into the parts that are stored separately."""
         return (components,)
 
     @property
     def key_nbytes(self) -> int:
-        """Bytes of storage held for keys, filled or not."""
+        """Bytes of storage for keys, used or not."""
         return sum(rows.nbytes for rows in self.key_rows)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of storage held, filled or not."""
+        """Bytes of storage for keys and values, used or not."""
         return self.key_nbytes + sum(rows.nbytes for rows in self.value_rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -140,17 +140,17 @@ class Cache:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_owner": None}  # no attention outlives its process
+        return {**self.__dict__, "_owner": None}  # the attention does not exist in the process that loads
 
 
 @dataclass(frozen=True)
 class NewTokens:
-    """The tokens of one call, by their places in the sequences.
+    """Positions of the new tokens of one call.
 
     Attributes:
-        before: of each of the B sequences, the tokens before.
-        after: of each sequence, the tokens with these.
-        positions: `(1 | B, n)` int64. A padded token has the position of the real one before it, or -1.
+        before: tokens of each of the B sequences before the call.
+        after: tokens of each sequence after the call.
+        positions: `(1 | B, n)` int64. A padded token has the position of the real token before it, or -1.
         mask: `(B, n)` bool, True at real tokens; None where all are real.
     """
 
@@ -161,7 +161,7 @@ class NewTokens:
 
     @classmethod
     def of(cls, before: Sequence[int], count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
-        """`count` tokens of each sequence, where `mask (B, count)` may leave some out."""
+        """The next `count` tokens of each sequence; `mask (B, count)` is False at padding."""
         counts = [count] * len(before) if mask is None else mask.sum(-1).tolist()
         after = tuple(old + new for old, new in zip(before, counts, strict=True))
         if min(counts) == count:
@@ -181,30 +181,30 @@ class NewTokens:
 
     @property
     def key_positions(self) -> Tensor:
-        """`(1 | B, n)`: the positions; a padded token has one later than every real token."""
+        """Positions `(1 | B, n)`; padded tokens have a position after all real tokens."""
         return self.positions if self.mask is None else self.positions.masked_fill(~self.mask, max(self.after))
 
     def without_padding(self, rows: Tensor) -> Tensor:
-        """`(B, heads, n, width)` with zeros at padded tokens, whatever they hold."""
+        """Replace the rows `(B, heads, n, width)` of padded tokens by zeros."""
         return rows if self.mask is None else rows.masked_fill(~self.mask[:, None, :, None], 0.0)
 
 
 def positions_from(lengths: Sequence[int], device: torch.device) -> Tensor:
-    """The position that follows each sequence: `(B, 1)` int64, `(1, 1)` where all are of one length."""
+    """The position after each sequence: `(B, 1)` int64, or `(1, 1)` if all have equal lengths."""
     if len(set(lengths)) == 1:
         return torch.full((1, 1), lengths[0], dtype=torch.int64, device=device)  # no copy from the host
     return torch.tensor(lengths, dtype=torch.int64, device=device)[:, None]
 
 
 class TokenRows:
-    """Growing storage of a row for each token: `(B, heads, capacity, width)`, of the first rows' type and device.
+    """Growing storage of a row for each token: `(B, heads, capacity, width)`, with the first rows' type and device.
 
-    Storage is doubled when it is full. While gradients are recorded, every write goes into a copy, so that a backward
-    pass finds what its step saw.
+    Storage is doubled when it is full. While gradients are recorded, every write goes into a copy, so that the
+    backward pass of an earlier step still finds its values.
 
     Args:
-        size: position p lies in place `p % size`, so that the last `size` positions are held; None for all of them.
-        max_length: while there are no more positions than this, the capacity is not doubled past it.
+        size: number of last positions to keep; position p is stored at index `p % size`. None keeps all positions.
+        max_length: the capacity is not doubled beyond this until there are more positions.
     """
 
     def __init__(self, size: int | None = None, max_length: int | None = None) -> None:
@@ -215,25 +215,25 @@ class TokenRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of storage held."""
+        """Bytes of storage."""
         return 0 if self._data is None else self._data.untyped_storage().nbytes()
 
     def first(self, count: int) -> Tensor:
-        """A view of the first places, `(B, heads, count, width)`."""
+        """A view of the first `count` rows, `(B, heads, count, width)`."""
         if self._data is None:
             raise RuntimeError("nothing has been put here")
         return self._data[:, :, :count]
 
     @torch._disable_dynamo  # type: ignore[attr-defined]  # else growing storage is compiled at every size
     def put(self, rows: Tensor, new: NewTokens) -> None:
-        """Write the rows `(B, heads, n, width)` of new tokens, and leave out padded ones.
+        """Write the rows `(B, heads, n, width)` of new tokens, without padded tokens.
 
         Raises:
-            UserError: if they differ from those held in more than their number.
+            UserError: if batch, heads, width, type or device differ from the stored rows.
         """
         data = self._writable(rows, self._places(max(new.after)))
         if new.even:
-            # slices, as a step has one place and a prompt at most two runs of them
+            # slices suffice: a step writes one row, and a prompt at most two runs of rows in the ring
             count = rows.shape[2] if self.size is None else min(rows.shape[2], self.size)
             rows = rows[:, :, rows.shape[2] - count :]
             at = self._place(new.after[0] - count)
@@ -256,9 +256,9 @@ class TokenRows:
         self._data, self._recorded = data, torch.is_grad_enabled()
 
     def span(self, start: int, end: int) -> Tensor:
-        """The rows of positions `start` to `end - 1`, `(B, heads, end - start, width)`, of sequences of one length.
+        """The rows `(B, heads, end - start, width)` of positions `start` to `end - 1`, of sequences of equal length.
 
-        A view, except where the run continues at the first place.
+        This is a view, unless the rows wrap around the end of the ring.
         """
         at = self._place(start)
         if self.size is None or at + end - start <= self.size:
@@ -266,11 +266,11 @@ class TokenRows:
         return torch.cat([self.first(self.size)[:, :, at:], self.first(at + end - start - self.size)], 2)
 
     def held(self, lengths: Sequence[int], later: int) -> tuple[Tensor, Tensor]:
-        """Everything held, in the order of the places.
+        """All stored rows, in the order of storage, and their positions.
 
         Args:
-            lengths: of each sequence, the tokens seen.
-            later: the position to give for an empty place.
+            lengths: tokens seen of each sequence.
+            later: the position to return for an unused row.
 
         Returns:
             `(B, heads, S, width)` and positions `(1 | B, S)`.
@@ -282,12 +282,12 @@ class TokenRows:
         return rows, positions.masked_fill(positions < 0, later)
 
     def reorder(self, indices: Tensor) -> None:
-        """Sequence i becomes a copy of what was sequence `indices[i]`."""
+        """Replace sequence i by a copy of sequence `indices[i]`."""
         if self._data is not None:
             self._data, self._recorded = self._data.index_select(0, indices.to(self._data.device)), False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # a tensor that has a history cannot be copied otherwise
+        # deepcopy refuses a tensor with a history of gradients
         other = type(self)()
         memo[id(self)] = other
         other.__dict__.update(self.__dict__)
@@ -298,11 +298,11 @@ class TokenRows:
         return position if self.size is None else position % self.size
 
     def _places(self, length: int) -> int:
-        """Places that `length` tokens take."""
+        """Number of rows that `length` tokens need."""
         return length if self.size is None else min(length, self.size)
 
     def _writable(self, rows: Tensor, places: int) -> Tensor:
-        """Storage of at least so many places, which nothing else reads."""
+        """Storage of at least `places` rows that may be overwritten: no backward pass reads it."""
         data = self._data
         if data is None:
             return rows.new_zeros((*rows.shape[:2], self._capacity(places), rows.shape[-1]))

@@ -1,7 +1,7 @@
 """Cost of an attention: parameters, floating-point operations and key cache, computed and measured.
 
-The closed forms of Kuang et al. (ICML 2025), sections 3 and 4, are the methods `cost` of projections and
-patterns. One multiply-add is 2 flops here (the authors count it as 1).
+The methods `cost` of projections and patterns have the closed forms of sections 3 and 4 of Kuang et al. (ICML 2025).
+One multiply-add is 2 flops here (the authors count it as 1).
 
 Symbols: T tokens, D model width, H query heads, G key heads, W components of a query or key (r for low-rank ones).
 """
@@ -32,17 +32,17 @@ implementation executes on a CPU, zero-padded components included."""
 class AttentionCost:
     """Closed-form cost of an attention over T tokens, for a batch of one.
 
-    Value and output projections, the softmax and the mixing of values are left out: every kind has the same.
+    Value and output projections, the softmax and the mixing of values are left out: they cost the same in every kind.
 
     Attributes:
         score_params_per_head: numbers in the bilinear form of one head, or the table of its pattern; biases and norms
             are left out.
-        score_params: of all heads together.
+        score_params: these numbers for all heads together.
         projection_flops: flops that map T tokens to the queries and keys of all heads.
         score_flops_per_head: flops that form the scores of one query head.
-        score_flops: of all H heads.
-        cached_keys_per_head: key numbers held at the peak, for one key head.
-        cached_keys: for all key heads: G, H, or the single one of BTT mapped on the query side.
+        score_flops: flops that form the scores of all H heads.
+        cached_keys_per_head: most key numbers that are cached at a time, for one key head.
+        cached_keys: this number for all key heads: G, H, or 1 for BTT mapped on the query side.
     """
 
     score_params_per_head: int
@@ -63,12 +63,11 @@ class MeasuredCost:
     """Counted cost of a built attention; see `AttentionCost` for the names.
 
     Attributes:
-        score_params: elements of the projection's matrices (its biases, vectors, are left out), and of the pattern's
-            table.
-        projection_flops: executed to make queries and keys.
-        score_flops: executed by the `reference` to form the scores, for all heads.
-        executed_flops: executed by `auto` on a CPU, to form the scores and to mix the values, for all heads; components
-            that it pads with zeros are included.
+        score_params: elements of the projection's matrices and of the pattern's table; biases are left out.
+        projection_flops: flops that make queries and keys.
+        score_flops: flops that the `reference` executes to form the scores, for all heads.
+        executed_flops: flops that `auto` executes on a CPU to form the scores and mix the values, for all heads. They
+            include components padded with zeros.
     """
 
     score_params: int
@@ -93,12 +92,12 @@ def attention_cost(
         d_model: D, the width of the tokens.
         num_heads: H, the number of query heads.
         tokens: T.
-        causal: whether tokens see no later ones. Only the closed forms of windows change: a kernel may skip
-            half of a square of scores, but none is counted as skipped, here as in the paper.
+        causal: whether each token sees only itself and earlier tokens. This changes only the closed forms of windows.
+            A kernel may skip half of a square of scores; as in the paper, all of them are counted.
         max_length: the length that blocks by number divide; T by default.
 
     Raises:
-        UserError: for a wrong description or size, or a kind whose cost is not known.
+        UserError: for a wrong description or size, or a kind without a closed form.
     """
     for name, size in {"d_model": d_model, "num_heads": num_heads, "tokens": tokens}.items():
         if size < 1:
@@ -117,7 +116,7 @@ def closed_form(attention: Attention, tokens: int) -> AttentionCost:
     return AttentionCost(
         score_params_per_head=made.params_per_head + scored.params,
         score_params=made.params + scored.params * attention.num_heads,
-        # each number of a (block-diagonal) factor meets each token once
+        # each number of a (block-diagonal) factor is multiplied once for each token
         projection_flops=2 * tokens * made.params,
         score_flops_per_head=2 * scored.multiply_adds,
         score_flops=2 * scored.multiply_adds * attention.num_heads,
@@ -129,14 +128,14 @@ def closed_form(attention: Attention, tokens: int) -> AttentionCost:
 def measured(attention: Attention, tokens: int) -> MeasuredCost:
     """Count the parameters of a built attention, and the flops that it executes on T tokens, for a batch of one.
 
-    The reference forms every pair with all W components and masks what the pattern forbids: `2 T^2 W` a head for
-    windows and levels too, where the closed form counts the pairs of the pattern. The tensors have no storage, so that
-    any T can be asked for.
+    The reference forms every pair with all W components, then masks forbidden pairs. So it takes `2 T^2 W` flops a head
+    for windows and levels too, whereas the closed form counts only the pairs of the pattern. The tensors have no
+    storage, so T may be large.
 
     Raises:
-        UserError: if `tokens` is below 1 or more than the attention was built for.
+        UserError: if `tokens` is below 1 or above the attention's `max_length`.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # which imports Triton
+    from torch.utils.flop_counter import FlopCounterMode  # imported late: it imports Triton
 
     max_length = _checked_length(attention, tokens)
     with FlopCounterMode(display=False) as projecting:
@@ -145,13 +144,13 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     on_meta = copy.deepcopy(pattern).to("meta") if isinstance(pattern, nn.Module) else pattern
 
     def call(device: str, impl: str) -> PatternCall:
-        """T tokens without padding or other arguments, as `Attention` passes them to its pattern."""
+        """The call that `Attention` makes to its pattern for T tokens without padding or other arguments."""
         on = torch.device(device)
         positions = default_positions(tokens, align=pattern.align, max_length=max_length, device=on)
         known = Tokens(positions, positions, max_length=max_length, counted=True)
         return PatternCall(known, attention.projection.scale, attention.causal, impl=impl)
 
-    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)  # no components: the scores are left to count
+    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)  # no components, so that only the scores are counted
     with torch.no_grad(), FlopCounterMode(display=False) as scoring:
         on_meta(q, k, v, call("meta", "reference"))
     heads_and_widths = (*((t.shape[1], t.shape[3]) for t in (q, k)), (attention.num_kv_heads, attention.head_dim))
@@ -167,12 +166,12 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
 
 
 def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> int:
-    """Count the bytes that the key cache holds at the peak, while T tokens come one by one, for a batch of one.
+    """Count the most bytes that the key cache takes while T tokens come one by one, for a batch of one.
 
-    Storage grows by doubling: an attention built for more than T tokens may hold more than the closed form.
+    Storage grows by doubling, so an attention built for more than T tokens may take more than the closed form.
 
     Raises:
-        UserError: if this attention cannot decode (see `Attention.new_cache`), or `tokens` are out of its range.
+        UserError: if this attention cannot decode (see `Attention.new_cache`), or `tokens` is out of its range.
     """
     _checked_length(attention, tokens)
     cache = attention.new_cache(1)
@@ -187,7 +186,7 @@ def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = t
 
 
 def cost_table(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> str:
-    """Show each cost in closed form and as it is measured, and say where these differ."""
+    """A table of each cost, in closed form and measured, with notes where they differ."""
     form, found, held = closed_form(attention, tokens), measured(attention, tokens), ""
     notes = [_REFERENCE] if found.score_flops > form.score_flops else []
     try:
@@ -222,7 +221,7 @@ def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor
 
 
 def _checked_length(attention: Attention, tokens: int) -> int:
-    """The length that blocks refer to, T where the attention was built for none."""
+    """The length that blocks refer to: `max_length`, or T for an attention without it."""
     if tokens < 1:
         raise UserError(f"tokens must be at least 1, not {tokens}")
     if attention.max_length is None:

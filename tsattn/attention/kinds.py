@@ -1,6 +1,6 @@
 """The kinds of attention: short classes that fill the two slots, a projection and a pattern.
 
-All take `d_model` (D, the width of the tokens), `num_heads` (H) and the options of `Attention`.
+All kinds take `d_model` (D, the width of the tokens), `num_heads` (H) and the options of `Attention`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tsattn.errors import UserError, one_of, whole_number
 from tsattn.ops.data_blocks import CALENDAR_UNITS
 from tsattn.structured import LevelShape, block_sizes
 
-_LEVEL_ENTRIES = ("rank", "left_blocks", "right_blocks", "shuffled")  # of mlbtc
-_WAYS = ("numbers", "lengths", "calendar", "change_points")  # in which blocks of mlr are given
+_LEVEL_ENTRIES = ("rank", "left_blocks", "right_blocks", "shuffled")  # keys of a level of mlbtc
+_WAYS = ("numbers", "lengths", "calendar", "change_points")  # ways to give the blocks of mlr
 
 
 class StandardAttention(Attention):
@@ -52,7 +52,7 @@ class SlidingWindowAttention(Attention):
     """Softmax attention over the pairs with `|i - j| < window_size` (causal: `0 <= i - j < window_size`).
 
     Args:
-        window_size: keys on a side, the position itself counted.
+        window_size: keys on each side, the token itself included.
         scaling: factor of the logits: ``head``, `1 / sqrt(r)`; ``mup``, `8 / r` (the authors'); or a number.
         **options: see `Attention`.
     """
@@ -71,25 +71,25 @@ class SlidingWindowAttention(Attention):
 
 
 class GlobalSlidingWindowAttention(Attention):
-    """Softmax attention over every pair with some components and over near pairs with the rest.
+    """Softmax attention with two parts: some components score every pair, the rest score near pairs only.
 
-    The weights come from two softmaxes (Kuang et al., ICML 2025, who compare with it): one over every pair, of
-    logits `q . k / sqrt(global_rank)` with the first components of a head, and one over the pairs with
-    `|i - j| < window_size` (causal: `0 <= i - j < window_size`), of logits `q . k / sqrt(head size - global_rank)` with
-    the others.
+    Each part has its softmax; Kuang et al. (ICML 2025) compare with this attention. The global part scores every pair
+    by `q . k / sqrt(global_rank)`, with the first components of a head. The window part scores the pairs with
+    `|i - j| < window_size` (causal: `0 <= i - j < window_size`) by `q . k / sqrt(head size - global_rank)`, with the
+    other components.
 
     Args:
-        window_size: keys on a side, the position itself counted.
-        global_rank: components of the global part, from 1 to the head size; half of them by default. All of them leave
-            no window part: standard attention.
-        combine: ``mean``: half the weights of each part, which sum to 1; ``sum``: the authors' form, in which they are
-            added as they are and sum to 2.
-        scaling: ``head``, the logits above; ``mup``, the logits of each part of rank r times `8 / r` instead of
+        window_size: keys on each side, the token itself included.
+        global_rank: components of the global part, from 1 to the head size; half of them by default. With all of them
+            there is no window part: standard attention.
+        combine: ``mean``: the mean of the weights of both parts, which sum to 1. ``sum``: their sum, which sums to 2
+            (the authors' form).
+        scaling: ``head``: the logits above. ``mup``: the products `q . k` of a part of rank r times `8 / r` instead of
             `1 / sqrt(r)`.
         **options: see `Attention`.
 
     Raises:
-        UserError: a `global_rank`, `window_size`, `combine` or `scaling` that means nothing.
+        UserError: for an invalid `global_rank`, `window_size`, `combine` or `scaling`.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class BTTAttention(Attention):
     Args:
         tt_rank: s, the TT-rank; 1 already reaches full rank.
         side: ``key``, ``query`` or ``both``, see `BTTProjection`.
-        divisor: of D, which makes the blocks: ``below``, the largest up to its root; ``above``, the smallest above it,
-            which is the authors' where D is a square, so that their weights load.
+        divisor: the divisor of D that makes the blocks: ``below``, the largest up to `sqrt(D)`; ``above``, the smallest
+            above `sqrt(D)`. If D is a square, the authors use ``above``, so that their weights load.
         scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D` (the authors'); or a number.
-        **options: see `Attention`; `qk_norm` is on by default and normalises what is mapped.
+        **options: see `Attention`; `qk_norm` is on by default and normalises the mapped side or sides.
     """
 
     def __init__(
@@ -141,23 +141,23 @@ class BTTAttention(Attention):
 class BilinearMLRAttention(Attention):
     """Softmax attention whose bilinear form is a multi-level low-rank matrix of the features (Kuang et al., section 3).
 
-    Level l cuts the D features of a token into `p_l` pieces and compares each piece of a query's token with the same
-    piece of a key's, by a form of rank `r_l`; the score is `sum_l q_l . k_l / sqrt(p_l r_l)`. Its rank is up to
-    `sum_l p_l r_l`, from `2 D sum_l r_l` parameters a head. One level in one piece is standard attention without
-    biases. (`mlr` cuts the sequence instead, and takes fewer components for far pairs.)
+    Level l cuts the D features of a token into `p_l` pieces. A form of rank `r_l` compares each piece of the query's
+    token with the same piece of the key's token. The score is `sum_l q_l . k_l / sqrt(p_l r_l)`. The bilinear form has
+    rank up to `sum_l p_l r_l`, from `2 D sum_l r_l` parameters a head. One level in one piece is standard attention
+    without biases. (`mlr` cuts the sequence instead, and uses fewer components for far pairs.)
 
     Args:
-        ranks: `r_l`, coarse to fine. Equal ranks that sum to the head size by default, over as many levels as `blocks`
-            has, else over at most four.
-        blocks: `p_l`, pieces that the features are cut into at each level, each a divisor of D; 1, 2, 4, .. by default.
+        ranks: `r_l`, coarse to fine. By default equal ranks that sum to the head size: one for each entry of `blocks`,
+            or at most four without `blocks`.
+        blocks: `p_l`, number of pieces at each level, each a divisor of D; powers of two from 1 by default.
         scaling: factor of the products of a level. ``level`` and ``mup`` (the authors'): `1 / sqrt(p_l r_l)`;
             ``mup_language`` (their language models'): `8 / (p_l r_l)`; ``head``: `1 / sqrt(sum_l p_l r_l)` for all
             levels; or a number for all levels.
-        **options: see `Attention`; `qk_norm` normalises the components of all levels together,
-            ``level`` the components of each, before the level's factor.
+        **options: see `Attention`; `qk_norm` normalises the components of all levels together, and ``level`` the
+            components of each level, before the level's factor.
 
     Raises:
-        UserError: ranks and blocks that do not fit each other or D, or another `scaling`.
+        UserError: for ranks and blocks that do not fit each other or D, or an unknown `scaling`.
     """
 
     SCALINGS = ("level", "mup", "mup_language", "head")
@@ -189,29 +189,29 @@ class BilinearMLRAttention(Attention):
         projection = BilinearMLRProjection(
             d_model, num_heads, options.get("num_kv_heads"), ranks, blocks, scaling=of_levels
         )
-        scale = "head" if isinstance(scaling, str) else scaling  # what is left to scale once the levels are
+        scale = "head" if isinstance(scaling, str) else scaling  # the remaining factor, common to all levels
         super().__init__(d_model, num_heads, projection=projection, pattern=FullPattern(), scaling=scale, **options)
 
 
 class MLBTCAttention(Attention):
     """Softmax attention whose bilinear form is a multi-level block tensor contraction (Kuang et al., section 3).
 
-    The two-sided form: each query head has the left factors, each key head the right ones, and the score is
-    `x M x' / sqrt(D)`. A level in one block is a low-rank form, levels that are not shuffled make a bilinear MLR form,
-    and one shuffled level a BTT form.
+    The form is two-sided: query heads have the left factors, key heads the right factors, and the score is
+    `x M x' / sqrt(D)`. A level with one block is a low-rank form. Levels that are not shuffled make a bilinear MLR
+    form, and one shuffled level makes a BTT form.
 
     Args:
-        levels: for each level a mapping ``{rank: 4, left_blocks: 2, right_blocks: 2, shuffled: true}``, of which only
-            `rank` must be given; the blocks are 1 and the level is not shuffled by default. Each number of blocks
-            divides D; a level that is not shuffled has as many left as right ones. `p` right blocks take `p rank`
-            components of a query, shuffled with `p'` left blocks `p p' rank`. By default a low-rank level of the head
-            size, and a BTT level of rank 1.
+        levels: for each level a mapping ``{rank: 4, left_blocks: 2, right_blocks: 2, shuffled: true}``. Only `rank` is
+            required; by default the blocks are 1 and the level is not shuffled. Each number of blocks divides D. A
+            level that is not shuffled has equal numbers of left and right blocks. `p` right blocks take `p rank`
+            components of a query; a shuffled level with `p'` left blocks takes `p p' rank`. The default is a low-rank
+            level of the head size and a BTT level of rank 1.
         scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as for BTT; or a number.
-        **options: see `Attention`; `qk_norm` normalises the components of all levels together,
-            ``level`` the components of each.
+        **options: see `Attention`; `qk_norm` normalises the components of all levels together, and ``level`` the
+            components of each level.
 
     Raises:
-        UserError: levels that mean nothing or do not fit D.
+        UserError: for invalid levels, or levels that do not fit D.
     """
 
     def __init__(
@@ -241,20 +241,20 @@ class MLRAttention(Attention):
     """Softmax attention that spends more components on near pairs (Kuang et al., section 4).
 
     Args:
-        ranks: components of each level, coarse to fine; they sum to the head size. Four levels by default: half of the
-            components for every pair, the rest shared by the finer levels.
-        blocks: the blocks of each level, coarse to fine: a list of numbers of blocks (1, 2, 4, ... by default);
-            ``{lengths: [...]}``, steps in a block; or ``{calendar: [month, day]}``, units of the calendar, of ``all``
-            (one block), ``year``, ``quarter``, ``month``, ``week`` (from Monday), ``day`` and ``hour``; or
-            ``{change_points: [1, 4]}``, numbers of blocks that are cut, window by window, where the level of the
-            context changes most. These need the whole context, so that no token can be causal.
-        align: of blocks by number or length. ``end``: the last token closes the last block (encoders); ``start``: the
-            first opens the first one.
-        scaling: factor of the products of a level's r_l components: ``head``, `1 / sqrt(r)` for all of them, so that
-            one level is standard attention; ``level``, `1 / sqrt(r_l)`; ``mup``, `1 / r_l`, as the authors train.
-        divide_by: what the logits are divided by as well: ``none``; ``levels``, the number of levels; ``active``, pair
-            by pair the number of levels in which the two tokens share a block, as in the authors' language models;
-            ``both``, one after the other.
+        ranks: components of each level, coarse to fine; they sum to the head size. By default there are up to four
+            levels: the first has half of the components and scores every pair; the finer levels share the rest.
+        blocks: the blocks of each level, coarse to fine. A list holds numbers of blocks (powers of two by default).
+            ``{lengths: [...]}`` holds steps in a block. ``{calendar: [month, day]}`` holds units of the calendar:
+            ``all`` (one block), ``year``, ``quarter``, ``month``, ``week`` (from Monday), ``day`` or ``hour``.
+            ``{change_points: [1, 4]}`` holds numbers of blocks, cut in each context where its mean level changes most.
+            Change points need the whole context, so they exclude causal attention.
+        align: alignment of blocks by number or length. ``end``: the last token closes the last block (encoders).
+            ``start``: the first token opens the first block.
+        scaling: factor of the products of a level's r_l components. ``head``: `1 / sqrt(r)` for all levels, so that
+            one level is standard attention. ``level``: `1 / sqrt(r_l)`. ``mup``: `1 / r_l`, as the authors train.
+        divide_by: an extra divisor of the logits. ``none``: no divisor. ``levels``: the number of levels. ``active``:
+            for each pair, the number of levels in which both tokens share a block (the authors' language models).
+            ``both``: the product of both numbers.
         **options: see `Attention`.
     """
 
@@ -288,10 +288,10 @@ class MLRAttention(Attention):
 
 
 class IdentityAttention(Attention):
-    """Each token gets its own value: what is left of a model whose tokens do not see each other.
+    """Each token gets its own value, so that tokens do not see each other: a baseline for other kinds.
 
     Args:
-        **options: see `Attention`; there is nothing to normalise and to rotate.
+        **options: see `Attention`; without queries and keys, `rope` has no effect and `qk_norm` is refused.
     """
 
     def __init__(self, d_model: int, num_heads: int, **options: Unpack[AttentionOptions]) -> None:
@@ -300,10 +300,10 @@ class IdentityAttention(Attention):
 
 
 class UniformAttention(Attention):
-    """Each token gets the mean of the values of all keys that it may see: mixing without a choice.
+    """Each token gets the mean value of all keys that it may see: a baseline without learned weights.
 
     Args:
-        **options: see `Attention`; there is nothing to normalise and to rotate.
+        **options: see `Attention`; without queries and keys, `rope` has no effect and `qk_norm` is refused.
     """
 
     def __init__(self, d_model: int, num_heads: int, **options: Unpack[AttentionOptions]) -> None:
@@ -319,12 +319,12 @@ class FixedMixingAttention(Attention):
 
     Args:
         align: where a sequence of fewer than `max_length` tokens lies in the matrix. ``end``: its last token has the
-            last place (encoders); ``start``: its first has the first.
-        **options: see `Attention`; `max_length` is needed, and there is nothing to normalise and
-            to rotate.
+            last position (encoders). ``start``: its first token has the first position.
+        **options: see `Attention`; `max_length` is required. Without queries and keys, `rope` has no effect
+            and `qk_norm` is refused.
 
     Raises:
-        UserError: another `align`, or no `max_length`.
+        UserError: for an unknown `align`, or without `max_length`.
     """
 
     def __init__(
@@ -339,7 +339,7 @@ class FixedMixingAttention(Attention):
 
 
 def _half(head_dim: int) -> int:
-    """Half of the components, rounded up; to an even number where both parts of an even head can have one."""
+    """Half of the components, rounded up, and to an even number if both parts of an even head can be even."""
     half = -(-head_dim // 2)
     return half + 1 if half % 2 and head_dim % 2 == 0 and head_dim > 2 else half
 
@@ -358,7 +358,7 @@ def _is_count(value: object) -> bool:
 
 
 def _equal_ranks(d_model: int, head_dim: int, blocks: Sequence[int] | None) -> list[int]:
-    """Equal ranks that sum to `head_dim`, one for each of `blocks`, else up to four; even in an even head."""
+    """Equal ranks that sum to `head_dim`: one for each of `blocks`, or up to four; even ranks if `head_dim` is even."""
     if blocks is not None:
         if head_dim % len(blocks):
             raise UserError(f"ranks must be given: {len(blocks)} levels do not share the head size {head_dim} equally")
@@ -399,7 +399,7 @@ def default_ranks(head_dim: int) -> list[int]:
 
 
 def _blocks(blocks: Sequence[int] | Mapping[str, Sequence[int | str]] | None, num_levels: int) -> dict[str, Any]:
-    """One entry a level, by the way that they are given: numbers, lengths or calendar."""
+    """The blocks as arguments of `MultiLevelPattern`: numbers, lengths, calendar or change points of each level."""
     if blocks is None:
         return {"numbers": [2**level for level in range(num_levels)]}
     way: str = "numbers"

@@ -1,6 +1,6 @@
 """Maps of an attention on given tokens, and the calls that a model makes of its attentions.
 
-Matrices of every pair of tokens are formed here; training and forecasting never do.
+This module forms matrices of every pair of tokens; training and forecasting never do.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tsattn.ops.softmax import wide
 
 @torch.no_grad()
 def attention_map(attention: Attention, x: Tensor, context: Tensor | None = None, **arguments: Tensor | None) -> Tensor:
-    """Compute the probabilities with which queries mix the values of keys, by the plain reference, without dropout.
+    """Compute the weights with which queries mix the values of keys, by the plain reference, without dropout.
 
-    They are its output for values that mark their key. Global + sliding window is shown as its two parts together:
-    their mean, or with ``combine: sum`` their sum.
+    The values are one-hot vectors of the keys, so that the output is the weights. For global + sliding window the map
+    is the mean of its two parts, or with ``combine: sum`` their sum.
 
     Args:
         attention: a built attention.
@@ -32,8 +32,8 @@ def attention_map(attention: Attention, x: Tensor, context: Tensor | None = None
             `Attention.forward`.
 
     Returns:
-        `(B, H, N, S)`, at least in float32. A row sums to 1 (to 2 under ``combine: sum``), or to 0 where a query may
-        see no key.
+        `(B, H, N, S)`, in float32 or wider. A row sums to 1, or to 2 with ``combine: sum``. Without a key that the
+        query may see, its row is zero.
 
     Raises:
         UserError: for arguments that the attention does not take.
@@ -47,9 +47,9 @@ def attention_map(attention: Attention, x: Tensor, context: Tensor | None = None
 def attention_levels(
     attention: Attention, x: Tensor, context: Tensor | None = None, **arguments: Tensor | None
 ) -> dict[str, Tensor]:
-    """Compute what each level adds to the score of each pair: levels of blocks of tokens (``mlr``), or of features.
+    """Compute the share of each level in the score of each pair: levels of blocks of tokens (``mlr``) or of features.
 
-    The scores, before a bias and the softmax, are the sum over the levels.
+    The sum over the levels is the score before bias and softmax.
 
     Args:
         attention: a built attention.
@@ -58,8 +58,8 @@ def attention_levels(
         **arguments: as for `attention_map`; a bias belongs to no level.
 
     Returns:
-        `(B, H, N, S)` by name, ``level 1`` (the coarsest), ``level 2``, ..., at least in float32; 0 at pairs that share
-        no block of the level, or of which a query may not see the key. Nothing for an attention without levels.
+        `(B, H, N, S)` by name, from ``level 1``, the coarsest, in float32 or wider. Pairs without a shared block of the
+        level, or whose query may not see the key, have 0. An attention without levels gives an empty mapping.
 
     Raises:
         UserError: for arguments that the attention does not take.
@@ -85,7 +85,7 @@ def attention_zones(attention: Attention, x: Tensor, **arguments: Tensor | None)
         **arguments: as for `attention_map`, without a bias.
 
     Returns:
-        `(B | 1, N, N)` bool by name, coarse to fine; nothing for a pattern that favours none.
+        `(B | 1, N, N)` bool by name, coarse to fine; an empty mapping for a pattern that favours no pairs.
 
     Raises:
         UserError: for arguments that the attention does not take.
@@ -94,7 +94,7 @@ def attention_zones(attention: Attention, x: Tensor, **arguments: Tensor | None)
     return attention.pattern.zones(call)
 
 
-# the axis of the batch of an argument, and of those that may serve the whole batch, from how many axes on they have it
+# axis of the batch of an argument (0 by default), and the number of axes from which on an argument has a batch axis
 _BATCH_AXIS = {"blocks": 1}
 _OWN_AXES = {"positions": 2, "global_tokens": 2, "bias": 4}
 
@@ -112,7 +112,7 @@ class WatchedCall:
         return len(self.arguments["x"])
 
     def row(self, number: int) -> WatchedCall:
-        """This call for one of its sequences."""
+        """The call for sequence `number` alone."""
         return WatchedCall(self.path, self.attention, one_row(self.arguments, number))
 
 

@@ -1,8 +1,8 @@
-"""The projection slot: how queries and keys are made from the tokens, and so the structure of the bilinear form.
+"""Projections make queries and keys from the tokens; they decide the structure of the bilinear form.
 
-Its results are normalised (`Projection.norm`) and rotated (`RotaryEmbedding`) before a pattern scores it.
+Queries and keys are normalised (`Projection.norm`) and rotated (`RotaryEmbedding`) before a pattern scores them.
 
-Shape letters as in `tsattn.attention.base`; W components of a query or key, W_l of level l.
+Shape letters as in `tsattn.attention.base`; a query or key has W components, W_l of them at level l.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ProjectionCost:
     """The cost of making queries and keys, biases left out."""
 
     params_per_head: int  # numbers in the bilinear form of one head
-    params: int  # of all heads together; with grouped heads fewer than H times those of one
-    key_heads: int  # heads that the keys have, each of which is cached
+    params: int  # numbers for all heads together; grouped heads have fewer than H times `params_per_head`
+    key_heads: int  # number of cached key heads
 
 
 class Projection(nn.Module):
@@ -39,7 +39,7 @@ class Projection(nn.Module):
         width: W, components of a query or key.
         scale: factor of the logits.
         mup_scale: factor of the logits under muP, where queries and keys grow equally in training (Kuang et al., 2025).
-        normalised: the sides that q/k normalisation applies to, of ``query`` and ``key``.
+        normalised: the sides that q/k normalisation applies to: ``query``, ``key`` or both.
     """
 
     width: int
@@ -52,15 +52,15 @@ class Projection(nn.Module):
         """Queries `(B, H | 1, N, W)` of `x (B, N, D)` and keys `(B, H | G | 1, S, W)` of `source (B, S, D)`."""
 
     def num_params(self) -> int:
-        """Parameters of the score, all heads together, biases left out."""
+        """Number of parameters of the score, all heads together, without biases."""
         return sum(p.numel() for p in self.parameters() if p.dim() > 1)
 
     @abstractmethod
     def to_dense(self) -> Tensor:
-        """The bilinear form of each query head, `(H, D, D)`: `score = scale * x M x'`, biases and norms left out."""
+        """The bilinear form M of each query head, `(H, D, D)`: `score = scale * x M x'`, without biases and norms."""
 
     def cost(self, d_model: int) -> ProjectionCost:
-        """Parameters and key heads for tokens of width D (Kuang et al., section 3).
+        """Number of parameters and key heads for tokens of width D (Kuang et al., section 3).
 
         Raises:
             UserError: if the projection has no closed form.
@@ -71,7 +71,7 @@ class Projection(nn.Module):
         """The module that normalises the components of a side, ``query`` or ``key``; see `Attention` for `qk_norm`.
 
         Raises:
-            UserError: another `qk_norm`, ``level`` for a projection without levels, or one without queries and keys.
+            UserError: for an unknown `qk_norm`, ``level`` without levels, or a projection without queries and keys.
         """
         if qk_norm not in (False, True, "level"):
             raise UserError(f"qk_norm must be true, false or level, not {qk_norm!r}")
@@ -89,7 +89,7 @@ class Projection(nn.Module):
         return None
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """Inputs of a block and its outputs of all heads, by name of each structured factor, for muP."""
+        """For muP: the inputs of a block and its outputs for all heads, by name of each structured factor."""
         return {}
 
 
@@ -102,7 +102,7 @@ class LowRankProjection(Projection):
         self.num_kv_heads = num_kv_heads = key_heads(num_heads, num_kv_heads)
         self.width = head_dim
         self.scale = 1 / math.sqrt(head_dim)
-        self.mup_scale = 8 / head_dim  # the same where head_dim is 64
+        self.mup_scale = 8 / head_dim  # equal to `scale` if head_dim is 64
         self.query = nn.Linear(d_model, num_heads * head_dim)
         self.key = nn.Linear(d_model, num_kv_heads * head_dim)
 
@@ -126,7 +126,7 @@ class LowRankProjection(Projection):
 
 
 class NoProjection(Projection):
-    """No queries and keys: they have no component, so that the tokens make no score."""
+    """Queries and keys without components, so that tokens are not compared."""
 
     def __init__(self, num_heads: int, num_kv_heads: int | None) -> None:
         super().__init__()
@@ -158,9 +158,9 @@ class BTTProjection(Projection):
         num_heads: H.
         num_kv_heads: G; H if None; only the two-sided form groups heads.
         tt_rank: s.
-        side: which side is mapped: ``key`` (`q = x`, `k = M x`: the authors' form), ``query`` (`q = M^T x`, `k = x`,
-            one key for all heads), or ``both`` (each side one factor, width b c s).
-        divisor: of D, which makes the blocks, see `tsattn.structured.block_sizes`.
+        side: the mapped side: ``key`` (`q = x`, `k = M x`: the authors' form), ``query`` (`q = M^T x`, `k = x`,
+            one key for all heads), or ``both`` (a factor on each side, width b c s).
+        divisor: how to choose the divisor of D that makes the blocks, see `tsattn.structured.block_sizes`.
     """
 
     SIDES = ("key", "query", "both")
@@ -201,7 +201,7 @@ class BTTProjection(Projection):
 
     @property
     def matrix(self) -> BTT:
-        """The factors as an operator; on the two-sided form the right one has G heads."""
+        """The factors as an operator; in the two-sided form the right factor has G heads."""
         return BTT(self.left, self.right, self.tt_rank)
 
     @override
@@ -220,7 +220,7 @@ class BTTProjection(Projection):
 
     @override
     def cost(self, d_model: int) -> ProjectionCost:
-        """`D s (b + c)` a head: `D s c` in the blocks L, `D s b` in the blocks R; about `2 D^1.5 s`."""
+        """`D s (b + c)` a head, about `2 D^1.5 s`: `D s c` in the left blocks and `D s b` in the right blocks."""
         _, b, c, _ = block_sizes(d_model, self.divisor)
         left, right = d_model * self.tt_rank * c, d_model * self.tt_rank * b
         key_heads = 1 if self.side == "query" else len(self.right)
@@ -228,7 +228,7 @@ class BTTProjection(Projection):
 
     @override
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """`c s` and `H a` on the left, d and `H b s` on the right, wherever M is evaluated."""
+        """`(c s, H a)` on the left and `(d, H b s)` on the right, for every `side`."""
         outputs, inputs = self.left.shape[-2:]
         return {"left": (inputs, len(self.left) * outputs), "right": _right_fans(self.right)}
 
@@ -236,25 +236,25 @@ class BTTProjection(Projection):
 class MLBTCProjection(Projection):
     """A bilinear form that is a sum of levels of two block-diagonal factors each (Kuang et al., section 3, MLBTC).
 
-    `q` concatenates what the left factors of all levels give, `k` what the right ones give; a level of rank r with p'
-    left and p right blocks takes `p r` of the W components, or `p p' r` where it is shuffled.
+    `q` concatenates the outputs of the left factors of all levels, and `k` the outputs of the right factors. A level of
+    rank r with p' left and p right blocks takes `p r` of the W components, or `p p' r` if it is shuffled.
 
     Args:
         d_model: D; every number of blocks divides it.
-        num_heads: H, each with left factors of its own.
-        num_kv_heads: G, each with right factors of its own; H if None.
+        num_heads: H; each head has left factors.
+        num_kv_heads: G; each key head has right factors; H if None.
         shapes: the levels.
-        scale: factor of the logits, under muP too; by default `1 / sqrt(D)`, which suits factors that keep the scale of
+        scale: factor of the logits, under muP too. By default `1 / sqrt(D)`, which suits factors that keep the scale of
             their input, and `1 / D` under muP.
-        level_scales: a constant factor for each level, folded into the queries; ones by default.
-        left_fan_ins: for each level the fan-in of its left factors at initialisation; by default the left inputs of
+        level_scales: a constant factor for each level, multiplied into the queries; ones by default.
+        left_fan_ins: the fan-in of the left factors of each level at initialisation. By default the left inputs of
             all levels together, so that `M x` has the scale of `x`.
 
     Attributes:
         level_widths: the components of each level, which sum to W.
 
     Raises:
-        UserError: no levels, or blocks that do not divide D.
+        UserError: without levels, or for blocks that do not divide D.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class MLBTCProjection(Projection):
 
     @property
     def matrix(self) -> MLBTC:
-        """The factors as an operator, the left ones with H heads, the right ones with G."""
+        """The factors as an operator; left factors have H heads, right factors have G."""
         return self._matrix(self.right)
 
     def _matrix(self, rights: Iterable[Tensor]) -> MLBTC:
@@ -318,7 +318,7 @@ class MLBTCProjection(Projection):
 
     @override
     def cost(self, d_model: int) -> ProjectionCost:
-        """A head: `2 D r` a level, of bilinear MLR too (`2 D sum r_l`); `D r (p + p')` where a level is shuffled."""
+        """A head has `2 D r` numbers a level, as in bilinear MLR (`2 D sum r_l`), or `D r (p + p')` if shuffled."""
         left = d_model * sum(shape.rank * (shape.right_blocks if shape.shuffled else 1) for shape in self.shapes)
         right = d_model * sum(shape.rank * (shape.left_blocks if shape.shuffled else 1) for shape in self.shapes)
         left_heads, right_heads = self.left[0].shape[0], self.right[0].shape[0]
@@ -347,20 +347,20 @@ class BilinearMLRProjection(MLBTCProjection):
     """A multi-level low-rank bilinear form of the features (Kuang et al., section 3, bilinear MLR).
 
     Level l cuts the D features into `p_l` pieces and gives each a form of rank `r_l`. The score is
-    `sum_l q_l . k_l / sqrt(p_l r_l)`, computed as one product of `W = sum_l p_l r_l` components over `sqrt(W)`, so that
-    q/k normalisation of all components meets logits of the usual scale; `sqrt(W / (p_l r_l))` is folded into `q_l`.
+    `sum_l q_l . k_l / sqrt(p_l r_l)`. It is computed as one product of `W = sum_l p_l r_l` components over `sqrt(W)`,
+    with `sqrt(W / (p_l r_l))` multiplied into `q_l`: q/k normalisation of all components keeps logits of usual scale.
 
     Args:
         d_model: D; every number of blocks divides it.
         num_heads: H.
         num_kv_heads: G; H if None.
         ranks: `r_l`.
-        blocks: `p_l`; 1, 2, 4, .. if None.
-        scaling: the factor of `q_l . k_l`: ``level``, as above; ``mup_language``, `8 / (p_l r_l)`, of which `8 / W` is
-            the factor of all components; ``head``, `1 / sqrt(W)` for all levels.
+        blocks: `p_l`; powers of two from 1 if None.
+        scaling: the factor of `q_l . k_l`. ``level``: as above. ``mup_language``: `8 / (p_l r_l)`, where `8 / W` is the
+            common factor of all components. ``head``: `1 / sqrt(W)` for all levels.
 
     Raises:
-        UserError: ranks and blocks that do not fit each other or D.
+        UserError: for ranks and blocks that do not fit each other or D.
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class BilinearMLRProjection(MLBTCProjection):
             shapes,
             scale=scale,
             level_scales=[(sum(widths) / width) ** power for width in widths],
-            # a left factor maps its piece of the features to a query, as a right one does to a key
+            # a left factor maps its piece of the features to a query, as a right factor maps it to a key
             left_fan_ins=[d_model // shape.left_blocks for shape in shapes],
         )
 
@@ -399,14 +399,14 @@ class LevelNorm(nn.Module):
 
     Args:
         widths: W_l, components of each level, which sum to W.
-        factors: what each level of the input has been multiplied by. The norm removes it, so it is multiplied in again.
+        factors: factor that the input of each level already has. The norm removes it, and the output gets it back.
     """
 
     def __init__(self, widths: Sequence[int], factors: Sequence[float]) -> None:
         super().__init__()
         self.widths = list(widths)
         self.factors = list(factors)
-        # an epsilon that grows with the square of the input: the result is that of an input that was not multiplied
+        # epsilon grows with the square of the factor, so that the norm's result does not depend on the factor
         eps = [1e-5 * factor**2 for factor in factors]
         self.norms = nn.ModuleList(nn.LayerNorm(width, eps=e) for width, e in zip(widths, eps, strict=True))
 
@@ -417,21 +417,21 @@ class LevelNorm(nn.Module):
 
 
 class RotaryEmbedding(ModuleWithConstants):
-    """Rotates the pairs (0, 1), (2, 3), ... of a query or key by angles proportional to its position.
+    """Rotates neighbouring components `(2 i, 2 i + 1)` of a query or key by angles proportional to its position.
 
-    Source: Su et al., *RoFormer* (2021). Interleaved pairs, never half-split ones: a half-split pair would straddle the
-    levels of multi-level attention, and a score of a prefix of the components would depend on absolute positions.
+    Source: Su et al., *RoFormer* (2021). Half-split pairs `(i, i + W / 2)` are not used: they would cross the
+    levels of multi-level attention. Scores of the first levels alone would then depend on absolute positions.
 
     Args:
         width: W, components of a query or key.
         groups: sizes of groups of components (the ranks of multi-level attention); one group by default.
-        frequencies: which pairs get which frequencies. ``spread``: every group gets slow and fast ones, so that far
-            pairs, which see only the first group, have both; ``fast_first``: they fall from the first pair to the last,
-            so that far pairs see fast rotations; ``slow_first``: they rise.
+        frequencies: the order of frequencies over the pairs. ``spread``: every group has slow and fast frequencies, so
+            that far tokens, which share only the first group, have both. ``fast_first``: frequencies fall from the
+            first pair to the last, so that far tokens see fast rotations. ``slow_first``: they rise.
         base: the slowest rotation turns once in about `2 pi base` steps.
 
     Raises:
-        UserError: a group of an odd size.
+        UserError: for a group of odd size.
     """
 
     FREQUENCIES = ("spread", "fast_first", "slow_first")
@@ -452,19 +452,19 @@ class RotaryEmbedding(ModuleWithConstants):
             raise UserError(f"rotary positions turn pairs of components: ranks must be even, not {groups}")
         order = [*range(width // 2)]
         if frequencies == "spread":
-            # a pair's place within its group, as a fraction, decides its place among all pairs
+            # a pair's relative place in its group decides its place among all pairs
             places = [(pair + 0.5) / (group // 2) for group in groups for pair in range(group // 2)]
             by_place = sorted(order, key=lambda pair: places[pair])
             order = sorted(order, key=lambda pair: by_place[pair])
         elif frequencies == "slow_first":
             order.reverse()
         self.base = base
-        # whole numbers, which a cast of the model to low precision does not round
+        # integers: a cast of the model to low precision does not round them
         self.register_constant("order", order, torch.long, cast=False)
 
     @property
     def frequencies(self) -> Tensor:
-        """`(W / 2,)` radians a position by which each pair is turned, in float64 where the device has it."""
+        """Rotation of each pair, `(W / 2,)` in radians per position, in float64 if the device has it."""
         exact = torch.float32 if self.order.device.type == "mps" else torch.float64
         frequencies: Tensor = self.base ** -(self.order.to(exact) / len(self.order))
         return frequencies
@@ -481,12 +481,12 @@ class RotaryEmbedding(ModuleWithConstants):
 
 
 def _right_fans(factor: Tensor) -> tuple[int, int]:
-    """Inputs of a block, and outputs of all heads, of a factor `(heads, blocks, inputs, outputs)`."""
+    """Inputs of a block, and outputs for all heads, of a factor `(heads, blocks, inputs, outputs)`."""
     return factor.shape[-2], len(factor) * factor.shape[-1]
 
 
 def key_heads(num_heads: int, num_kv_heads: int | None) -> int:
-    """G, the number of key/value heads: H where none is given.
+    """G, the number of key/value heads; H if `num_kv_heads` is None.
 
     Raises:
         UserError: if G is not a divisor of H.

@@ -1,7 +1,7 @@
-"""Networks from a batch to a forecast: the table of kinds, and building one from its description.
+"""Networks from a batch to a forecast: the table of kinds, and building a backbone from its description.
 
-To add a backbone, write one file with a subclass of `Backbone` that takes a `Task`, an `Output` and keyword arguments,
-and name it in `BACKBONES`.
+To add a backbone, write a file with a subclass of `Backbone` that takes a `Task`, an `Output` and keyword arguments,
+and enter it in `BACKBONES`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ BACKBONES = {
     "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
     "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
 }
-"""The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
+"""Import path of each kind, imported on first use. Each class can also be imported from this package."""
 
 PRETRAINED_NETWORKS = {
     "tiny": "tsattn.pretrained.tiny.TinyBackbone",
     "chronos": "tsattn.chronos.chronos_predictor.ChronosNetwork",
 }
-"""The networks of predictors that have a class of their own in `tsattn.predictors`, by their kinds."""
+"""Networks of predictors that have a class in `tsattn.predictors`, by kind."""
 
 
 def build_backbone(description: Description, task: Task, output: Output = Output()) -> Backbone:
@@ -44,11 +44,11 @@ def build_backbone(description: Description, task: Task, output: Output = Output
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.
         task: the sizes to build it for.
-        output: what is asked of it; a point forecast by default.
+        output: the form of the forecast; a point forecast by default.
 
     Raises:
-        UserError: for a wrong kind, argument or value, with a message that lists the valid ones; for a kind that cannot
-            forecast quantiles, where some are asked for, or use covariates, where the task has some.
+        UserError: for a wrong kind, argument or value; the message lists the valid ones. Also if `output` has quantiles
+            or the task has covariates, and the kind does not support them.
     """
     kind, cls, chosen = _parse(description)
     if output.quantiles and not cls.emits_quantiles:
@@ -70,25 +70,25 @@ def build_backbone(description: Description, task: Task, output: Output = Output
 
 
 def network_name(description: Mapping[str, Any]) -> str:
-    """The name in tables and run folders: kinds of backbone and attention, e.g. ``transformer_mlr``.
+    """The name of a network in tables and run folders: kinds of backbone and attention, e.g. ``transformer_mlr``.
 
     Args:
-        description: complete, see `complete_backbone`.
+        description: a complete description, see `complete_backbone`.
     """
     return re.sub(r"[^\w.-]", "_", backbone_class(description["kind"]).title(description))
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:
-    """Write out the defaults of a description's kind, those of its attention included."""
+    """Complete a description by the defaults of its kind and of its attention."""
     kind, cls, chosen = _parse(description)
     return {"kind": kind, **cls.complete(chosen)}
 
 
 def backbone_class(kind: str) -> type[Backbone]:
-    """The class of a kind, or of an import path.
+    """The class of a kind or at an import path.
 
     Raises:
-        UserError: for another kind; the message lists the valid ones.
+        UserError: for an unknown kind; the message lists the valid kinds.
     """
     from tsattn.backbones.base import Backbone
 
@@ -103,7 +103,7 @@ def _parse(description: Description) -> tuple[str, type[Any], dict[str, Any]]:
 
 
 def _table(kind: str) -> dict[str, str]:
-    """The kinds that `kind` may be: backbones, or the network of a predictor, which messages do not list."""
+    """The table to look `kind` up in: backbones, or the network of a predictor, which messages do not list."""
     return {kind: PRETRAINED_NETWORKS[kind]} if kind in PRETRAINED_NETWORKS else BACKBONES
 
 
@@ -119,7 +119,7 @@ def __dir__() -> list[str]:
 
 
 def _reads_time_stamps(part: nn.Module) -> bool:
-    """Whether this is an attention whose blocks come from time stamps."""
+    """Whether `part` is an attention whose blocks come from time stamps."""
     from tsattn.attention import Attention
 
     return isinstance(part, Attention) and part.pattern.data_blocks is not None and not part.pattern.reads_values

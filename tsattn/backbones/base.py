@@ -18,12 +18,11 @@ class Backbone(nn.Module, ABC):
     """Base class of networks that map a `Batch` to a forecast on the scale of the batch.
 
     Attributes:
-        token: what a token of its attention is, in one word.
-        emits_quantiles: whether it forecasts the quantiles of its `Output`, where that has some.
-        emits_distributions: whether it forecasts the parameters of the distribution of its `Output`, where that has
-            one.
-        uses_covariates: whether it uses all covariates and static columns of its task, where that has some.
-        has_own_loss: whether it is trained by `own_loss`, and by no other.
+        token: the meaning of a token of its attention, in one word.
+        emits_quantiles: whether it can forecast the quantiles of its `Output`.
+        emits_distributions: whether it can forecast the parameters of the distribution of its `Output`.
+        uses_covariates: whether it uses all covariates and static columns of its task.
+        has_own_loss: whether it is trained by `own_loss` only.
     """
 
     token: ClassVar[str] = "token"
@@ -34,7 +33,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a description with all defaults written out, those of its attention included."""
+        """Complete the arguments of a description by all defaults, including the defaults of its attention."""
         complete = {**descriptions.defaults(cls), **arguments}
         if (attention := complete.get("attention")) is not None:
             is_list = isinstance(attention, Sequence) and not isinstance(attention, str)
@@ -43,27 +42,27 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast of each window, `(B, T, C)`; `(B, T, C, Q)` where Q quantiles are asked for.
+        """The forecast of each window, `(B, T, C)`, or `(B, T, C, Q)` for an output with Q quantiles.
 
-        Where a distribution is asked for, its parameters `(B, T, C, P)`, see `tsattn.layers.OutputDistribution`.
+        With a distribution, the result is its parameters `(B, T, C, P)`, see `tsattn.layers.OutputDistribution`.
         """
 
     @classmethod
     def title(cls, description: Mapping[str, Any]) -> str:
-        """The kind and attention of a complete description, as tables show them."""
+        """The name of a complete description in tables: its kind and the kinds of its attentions."""
         attention = description.get("attention") or []
         layers = attention if isinstance(attention, list) else [attention]
         return "_".join([description["kind"], *dict.fromkeys(layer["kind"] for layer in layers)])
 
     def token_ends(self, count: int) -> list[int | str] | None:
-        """The step with which each of `count` tokens of its attention ends, or the name of a token; None if unknown.
+        """The last step of each of `count` tokens of its attention, or the name of a token; None if unknown.
 
-        Steps count from the last one of the context, which is 0; earlier ones are negative.
+        Step 0 is the last step of the context; earlier steps are negative.
         """
         return None
 
     def own_loss(self, batch: Batch) -> Tensor:
-        """The training loss over the observed targets of a batch, where `has_own_loss` is true."""
+        """The training loss over the observed targets of a batch; used if `has_own_loss` is true."""
         raise NotImplementedError(f"{type(self).__name__} is trained by the losses of tsattn.training.losses")
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
@@ -71,7 +70,7 @@ class Backbone(nn.Module, ABC):
 
 
 def check_sizes(*, dropout: float, **sizes: int | None) -> None:
-    """Refuse sizes below 1 (None is a default), and a dropout that is no probability below 1."""
+    """Refuse sizes below 1 (None stands for a default), and a dropout that is not a probability below 1."""
     for name, size in sizes.items():
         if size is not None and size < 1:
             raise UserError(f"{name} must be at least 1, not {size}")

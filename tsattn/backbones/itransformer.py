@@ -1,7 +1,7 @@
 """iTransformer: the whole context of each channel is one token, and attention mixes channels.
 
-Source: Liu et al., *iTransformer: Inverted Transformers Are Effective for Time Series Forecasting* (ICLR 2024). Its
-encoder here is ours: normalisation before each branch instead of after it, and any attention.
+Source: Liu et al., *iTransformer: Inverted Transformers Are Effective for Time Series Forecasting* (ICLR 2024). The
+encoder differs: it normalises before each branch instead of after it, and takes any attention.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from tsattn.task import Output, Task
 
 
 class ITransformer(Backbone):
-    """Channels as tokens, an encoder whose attention is a description, all steps of the horizon at once.
+    """An encoder over channels as tokens, with any attention; it forecasts all steps of the horizon at once.
 
-    The channels have no order: without `fixed_mixing` and `groups`, forecasts of channels in another order are the same
-    in that order.
+    The channels have no order: without `fixed_mixing` and `groups`, reordering the channels only reorders the
+    forecasts.
 
     Args:
         task: the sizes to build for; it needs two channels or more.
-        output: what is asked of it: a point forecast, quantiles or a distribution.
+        output: the form of the forecast: a point forecast, quantiles or a distribution.
         d_model: D, the width of the tokens.
         num_layers: encoder blocks.
         num_heads: H, heads of each attention.
         d_ff: hidden width of the token-wise networks; 2 D by default.
-        attention: a kind of attention, its description, or a list of these, one a layer. Its tokens are channels, and
-            the covariates and calendar features after them. Kinds that favour near tokens mean nothing there, but `mlr`
-            can, where groups of channels are its blocks.
+        attention: a kind of attention, its description, or a list of these, one per layer. The tokens are channels,
+            then covariates and calendar features. They have no order, so kinds that favour near tokens are refused,
+            except `mlr` with groups of channels as its blocks.
         groups: for `mlr`: groups of channels for each of its ranks, coarse to fine, see `ChannelGroups`. Tokens of
             covariates are in every group.
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
-        calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
+        calendar: also use the time of day, day of the week and time of year of each step, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
-        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
+        norm: normalisation of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
 
     Raises:
@@ -100,7 +100,7 @@ class ITransformer(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
-        # last: a seed then draws the same other parameters with covariates and without
+        # built last, so that a seed draws equal other parameters with and without covariates
         self.covariates = CovariateTokens(task, calendar, d_model, self.fan.num_outputs, dropout)
 
     @override
@@ -129,7 +129,7 @@ class ITransformer(Backbone):
 
 
 def _checked(attention: Attention, description: Description, groups: ChannelGroups | None) -> Attention:
-    """The attention of a layer, which must mean something among channels."""
+    """Check that the attention of a layer does not depend on an order of channels, and return it."""
     pattern = attention.pattern
     if not pattern.is_local:
         return attention
@@ -159,14 +159,14 @@ class ChannelGroups(ModuleWithConstants):
     """Blocks of the multi-level pattern: channels of one group share a level.
 
     Args:
-        groups: the levels, coarse to fine. Each is a list with the group of every channel, in their order
-            (``[0, 0, 1]``); a mapping from the name of each group to the names of its channels
-            (``{load: [HUFL, HULL], oil: [OT]}``); or ``all``, one group.
+        groups: the levels, coarse to fine. A list has the group of every channel, in the order of the channels
+            (``[0, 0, 1]``). A mapping gives the names of the channels of each group
+            (``{load: [HUFL, HULL], oil: [OT]}``). ``all`` makes one group.
         channels: names of the C channels.
-        num_further: tokens after those of the channels, which lie in every group.
+        num_further: number of tokens after the channels, which lie in every group.
 
     Attributes:
-        num_levels: how many levels there are.
+        num_levels: number of levels.
 
     Raises:
         UserError: for levels that do not put every channel into one group.
@@ -182,14 +182,14 @@ class ChannelGroups(ModuleWithConstants):
         levels = [_numbers(level, channels, f"level {place} of groups") for place, level in enumerate(groups, start=1)]
         self.num_levels = len(levels)
         self.num_further = num_further
-        # the blocks of further tokens decide nothing, as these share every level
+        # any block will do for the further tokens, as these share every level
         ids = [[[*level, *[0] * num_further]] for level in levels]
         self.register_constant("ids", ids, torch.long, cast=False)
         is_further = [False] * len(channels) + [True] * num_further
         self.register_constant("further", is_further, torch.bool, cast=False)
 
     def blocks(self, device: torch.device) -> tuple[Tensor, Tensor | None]:
-        """Blocks `(levels, 1, N)` of all tokens, and which of these lie in every block, `(N,)` bool or None."""
+        """Blocks `(levels, 1, N)` of all tokens, and which tokens lie in every block, `(N,)` bool or None."""
         self.fill_constants(device)
         return self.ids, self.further if self.num_further else None
 

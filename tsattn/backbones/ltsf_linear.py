@@ -1,7 +1,7 @@
-"""DLinear and NLinear: linear maps of the context, without any attention.
+"""DLinear and NLinear: linear maps of the context, without attention.
 
-Source: Zeng et al., *Are Transformers Effective for Time Series Forecasting?* (AAAI 2023). Both are trained on the
-scale of the data, as theirs are: a window is not normalised. Quantiles, which they do not forecast, are ours.
+Source: Zeng et al., *Are Transformers Effective for Time Series Forecasting?* (AAAI 2023). As in the paper, windows
+are not normalised. Quantiles are our addition.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tsattn.task import Output, Task
 
 
 class DLinear(Backbone):
-    """The sum of a linear map of the trend, a moving average, and one of the remainder.
+    """The sum of two linear maps: one of the trend, which is a moving average, and one of the remainder.
 
     It uses no covariates.
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast, quantiles or a distribution.
-        kernel_size: steps of the moving average, an odd number; beyond its ends the context is continued by its first
-            and last value.
-        individual: maps of its own for each channel, instead of two for all.
+        output: the form of the forecast: a point forecast, quantiles or a distribution.
+        kernel_size: steps of the moving average, an odd number. Beyond its ends the context is padded with its first
+            and last values.
+        individual: learn two maps for each channel, instead of two maps for all channels.
 
     Raises:
         UserError: for a `kernel_size` that is not odd.
@@ -56,14 +56,14 @@ class DLinear(Backbone):
 
 
 class NLinear(Backbone):
-    """A linear map of the context less its last value, which is added to the forecast.
+    """A linear map of the context minus its last value; the last value is then added to the forecast.
 
     It uses no covariates.
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast, quantiles or a distribution.
-        individual: a map of its own for each channel, instead of one for all.
+        output: the form of the forecast: a point forecast, quantiles or a distribution.
+        individual: learn a map for each channel, instead of a map for all channels.
     """
 
     emits_quantiles: ClassVar[bool] = True
@@ -82,20 +82,20 @@ class NLinear(Backbone):
 
 
 def _series_linear(task: Task, fan: QuantileFan | OutputDistribution, individual: bool) -> _SeriesLinear:
-    """A map from the context of a channel to the numbers of all steps of the horizon."""
+    """A map from the context of a channel to the outputs of all steps of the horizon."""
     num_outputs = task.prediction_length * fan.num_outputs
     return _SeriesLinear(task.context_length, num_outputs, task.num_channels if individual else None)
 
 
 def _known_past(batch: Batch) -> Tensor:
-    """The context `(B, L, C)`, with steps before the first observed one, of which nothing is known, at its mean."""
+    """The context `(B, L, C)`; steps before the first observed step, whose values are unknown, get its mean."""
     if batch.past_observed is None:
         return batch.past
     return InstanceNorm(batch.past, batch.past_observed).past
 
 
 def _forecast(fan: QuantileFan | OutputDistribution, batch: Batch, raw: Tensor, level: Tensor | float = 0.0) -> Tensor:
-    """The forecast `(B, T, C)` or `(B, T, C, Q)` of what the maps give, `(B, C, T Q)`, and a level `(B, 1, C)`."""
+    """The forecast `(B, T, C)` or `(B, T, C, Q)` from the maps' output `(B, C, T Q)` and a level `(B, 1, C)`."""
     steps = raw.reshape(*raw.shape[:2], -1, fan.num_outputs).transpose(1, 2)
     forecast: Tensor = fan(steps[..., 0] + level, steps[..., 1:], None, batch)
     return forecast
@@ -112,7 +112,7 @@ class _SeriesLinear(nn.Module):
         self.weight: nn.Parameter | None = None
         self.bias: nn.Parameter | None = None
         if channels is not None:
-            # each as nn.Linear starts it; the bias is one vector, on which weight decay does not act
+            # each map starts as in nn.Linear; the biases form one vector, so that weight decay leaves them out
             bound = 1 / math.sqrt(context_length)
             self.weight = nn.Parameter(torch.empty(channels, num_outputs, context_length).uniform_(-bound, bound))
             self.bias = nn.Parameter(torch.empty(channels * num_outputs).uniform_(-bound, bound))
@@ -127,10 +127,10 @@ class _SeriesLinear(nn.Module):
 
 
 def moving_average(series: Tensor, size: int) -> Tensor:
-    """The mean of `size` steps around each, an odd number, of `(..., L)`; the first and last step repeat."""
+    """The moving average of `(..., L)` over `size` steps, an odd number; the ends are padded by repetition."""
     half = size // 2
     exact = series.to(torch.promote_types(series.dtype, torch.float32))
-    first = exact[..., :1]  # without it sums would grow with the level
+    first = exact[..., :1]  # subtracted, as long sums of large values would lose digits
     rows = (exact - first).reshape(-1, 1, series.shape[-1])
     sums = F.pad(rows, (half + 1, half), mode="replicate")[:, 0].cumsum(-1)
     mean = (sums[:, size:] - sums[:, :-size]) / size

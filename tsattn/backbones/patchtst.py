@@ -1,7 +1,7 @@
-"""PatchTST: every channel on its own, short stretches of it as tokens, a flat head.
+"""PatchTST: each channel is a separate series, patches of steps are tokens, and the head is flat.
 
-Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023). Its encoder here is ours: normalisation before each
-branch instead of after it, by default of each token by itself (theirs is ``norm: batch``), and any attention.
+Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023). The encoder differs: it normalises before each branch
+instead of after it, by default token by token (theirs is ``norm: batch``), and takes any attention.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from tsattn.task import Output, Task
 
 
 class PatchTST(Backbone):
-    """Patches of one channel as tokens, an encoder whose attention is a description, all steps of the horizon at once.
+    """An encoder over patches of one channel, with any attention; it forecasts all steps of the horizon at once.
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast, quantiles or a distribution.
-        patch_len: steps of a patch; fewer than 16 where the context is shorter.
+        output: the form of the forecast: a point forecast, quantiles or a distribution.
+        patch_len: steps of a patch; by default 16, or the context length if it is shorter.
         stride: steps from one patch to the next; half a patch by default, `patch_len` for plain patches.
         d_model: D, the width of the tokens.
         num_layers: encoder blocks.
         num_heads: H, heads of each attention.
         d_ff: hidden width of the token-wise networks; 2 D by default.
-        attention: a kind of attention, its description, or a list of these, one a layer. Its tokens are patches.
+        attention: a kind of attention, its description, or a list of these, one per layer. Its tokens are patches.
         positions: ``learned``, ``rotary`` or ``none``.
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
-        calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
+        calendar: also use the time of day, day of the week and time of year of each step, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
-        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
-        patch_mask: the share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
-        pad_end: one more patch, whose steps beyond the context repeat its last step, see `Patches`.
+        norm: normalisation of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
+        patch_mask: share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
+        pad_end: add a patch at the end; its steps beyond the context repeat the last step, see `Patches`.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 
@@ -94,7 +94,7 @@ class PatchTST(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
-        # last: a seed then draws the same other parameters with covariates and without
+        # built last, so that a seed draws equal other parameters with and without covariates
         self.covariates = Covariates(task, calendar, d_model, self.fan.num_outputs, dropout, self.patches)
 
     @override
@@ -108,7 +108,7 @@ class PatchTST(Backbone):
         return [self.patches.stride * place for place in range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-        """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each, where an attention reads them."""
+        """Values and counts of a `TokenOrigin`, `(B C, N, 1)` each; None if no attention reads them."""
         if not self.encoder.reads_values:
             return None, None
         observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
@@ -122,7 +122,7 @@ class PatchTST(Backbone):
         patches = self.patches(rearrange(past, "B L C -> (B C) L"))
         tokens = self.tokens(patches, self.covariates.embed(batch))
         L, C = past.shape[1:]
-        # a patch lies in the block of its last step
+        # a patch belongs to the block of its last step
         time = None if batch.time is None else self.patches.ends(batch.time[:, :L]).repeat_interleave(C, dim=0)
         tokens = self.encoder(tokens, TokenOrigin(time, *self._values(batch)))
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))

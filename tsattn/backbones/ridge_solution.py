@@ -1,4 +1,4 @@
-"""Linear maps from a context to its horizon, one for all channels: the ridge, and the linear path of an encoder.
+"""Linear maps from a context to its horizon, shared by all channels: the ridge, and the linear path of an encoder.
 
 Shape letters: B windows, L context length, T prediction length, C channels.
 """
@@ -19,7 +19,7 @@ ALPHA = 1000.0
 
 
 def solve_ridge(batches: Iterable[Batch], alpha: float = ALPHA) -> Tensor:
-    """Fit the map `(L, T)` of least squared error and coefficients, float64; each window is centred by its mean."""
+    """Fit the ridge regression `(L, T)`, float64; `alpha` weighs squared coefficients; windows are centred by means."""
     return solve_normal_equations(*normal_equations(batches), alpha)
 
 
@@ -37,14 +37,14 @@ def normal_equations(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
 
 
 def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor:
-    """The map `(L, T)` of least squared error and coefficients."""
+    """The ridge solution `(L, T)`: it minimises squared errors plus `alpha` times squared coefficients."""
     penalty = alpha * torch.eye(len(gram), dtype=gram.dtype)
     weight: Tensor = torch.linalg.solve(gram + penalty, moment, left=True)
     return weight
 
 
 def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Contexts `(n, L)` and horizons `(n, T)`, less their levels, a row a window and channel with known targets."""
+    """Centred contexts `(n, L)` and horizons `(n, T)`: a row for each window and channel with all targets known."""
     past, level = _centred(batch)
     target = (batch.known_target.double() - level).transpose(1, 2)
     x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
@@ -64,7 +64,7 @@ def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
     """The forecast `(B, T, C)`, float64.
 
     Args:
-        weight: `(L, T)`, as `solve_ridge` gives it.
+        weight: `(L, T)`, from `solve_ridge`.
         batch: B windows with L steps of context.
     """
     past, level = _centred(batch)
@@ -72,24 +72,24 @@ def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
 
 
 def _centred(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The contexts less their levels, `(B, L, C)`, and the levels, `(B, 1, C)`, in float64."""
+    """The contexts minus their levels, `(B, L, C)`, and the levels, `(B, 1, C)`, in float64."""
     norm = InstanceNorm(batch.past.double(), batch.past_observed)
     return norm.past - norm.level, norm.level
 
 
 class LinearPath(nn.Module):
-    """A linear map over time of the normalised context, one for all channels.
+    """A linear map over time of the normalised context, shared by all channels.
 
     Args:
-        kind: ``none``, no map: it adds nothing; ``learned``, from random weights; ``ridge``, learned from the
-            closed-form ridge of the training windows.
+        kind: ``none``: no map. ``learned``: a map that starts from random weights. ``ridge``: a map that starts from
+            the closed-form ridge of the training windows.
         context_length: L.
         prediction_length: T.
-        subtract_last: whether windows are measured from their last values, see `InstanceNorm`. In a window with gaps
-            between its steps, which count in its mean then, the start is nearly the ridge.
+        subtract_last: whether windows are measured from their last values, see `InstanceNorm`. Then the start only
+            approximates the ridge in windows with missing steps, because these count in the mean.
 
     Raises:
-        UserError: for another kind.
+        UserError: for an unknown kind.
     """
 
     KINDS = ("none", "learned", "ridge")
@@ -104,7 +104,7 @@ class LinearPath(nn.Module):
         self.time = None if kind == "none" else nn.Linear(context_length, prediction_length)
 
     def start_alone(self, *outputs: nn.Linear) -> None:
-        """Let the forecast start as the linear one: the outputs that are added to it start at zero, if there is one."""
+        """If there is a map, set the `outputs` that are added to it to zero: training starts from the map alone."""
         if self.time is not None:
             for output in outputs:
                 nn.init.zeros_(output.weight)
@@ -112,11 +112,11 @@ class LinearPath(nn.Module):
 
     @torch.no_grad()
     def warm_start(self, batches: Iterable[Batch]) -> None:
-        """Start from the ridge of the training windows, if this is what the kind says."""
+        """Start from the ridge of the training windows if `kind` is ``ridge``."""
         if self.kind == "ridge" and self.time is not None:
-            # a map of windows less their means, and so of normalised ones too, whose scale it passes through
+            # the ridge maps windows minus their means; being linear, it also fits windows divided by their scale
             weight = solve_ridge(batches)
-            if self.subtract_last:  # W (x - mean) + mean as a map of x - last, whose columns so add up to 1
+            if self.subtract_last:  # W (x - mean) + mean, as a map of x - last: its columns must sum to 1
                 weight += (1 - weight.sum(0)) / len(weight)
             self.time.weight.copy_(weight.T)
             self.time.bias.zero_()

@@ -1,4 +1,4 @@
-"""A network that is built for a task, and the file that holds it."""
+"""A network that is built for a task, and its checkpoint file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEY = "tsattn"
 
 
 class Network(nn.Module):
-    """Backbone that is built for a task: what is trained, saved, and forecasts."""
+    """A backbone that is built for a task: the module that is trained, saved and used to forecast."""
 
     def __init__(
         self, description: dict[str, Any], task: Task, output: Output, backbone: Backbone | None = None
@@ -41,7 +41,7 @@ class Network(nn.Module):
         return self.forecast_of(self.backbone(batch), batch)
 
     def forecast_of(self, made: Tensor, batch: Batch) -> Tensor:
-        """Turn the backbone's output, maybe parameters of a distribution, into a forecast."""
+        """Turn the backbone's output, which may be parameters of a distribution, into a forecast."""
         return made if self.family is None else self.family.forecast(made, self.output.quantiles, batch)
 
 
@@ -52,7 +52,7 @@ class CheckpointContent:
     task: Task
     scaler: Scaler
     output: Output
-    predictor: dict[str, Any]  # its description
+    predictor: dict[str, Any]  # description of the predictor
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: each record under its name, and the description."""
@@ -71,12 +71,12 @@ class CheckpointContent:
         return cls(task, scaler, Output.from_dict(saved["output"]), description)
 
     def write_to(self, checkpoint: dict[str, Any]) -> None:
-        """Put it into a checkpoint."""
+        """Put the content into a checkpoint."""
         checkpoint[_KEY] = {"format": FORMAT, **self.to_dict()}
 
 
 def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
-    """Return the content of a checkpoint; this imports nothing that it names."""
+    """Return the content of a checkpoint, without importing anything that the checkpoint names."""
     saved = checkpoint.get(_KEY)
     if not isinstance(saved, Mapping):
         raise UserError("the checkpoint was not written by tsattn")
@@ -88,7 +88,7 @@ def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
 
 
 def check_format(found: object, source: str) -> None:
-    """Refuse a number of a format that this version cannot read; the message names the source."""
+    """Refuse a format number that this version cannot read; the message names `source`."""
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UserError(f"{source} is damaged: {shown(repr(found))} is no format")
     if found != FORMAT:
@@ -98,9 +98,9 @@ def check_format(found: object, source: str) -> None:
 def check_same(
     saved: Mapping[str, Any], saved_output: Output, asked: Mapping[str, Any], asked_output: Output | None
 ) -> None:
-    """Refuse saved weights of another model; call it before anything that their description names is imported."""
+    """Refuse saved weights of another model. Call it before importing anything that their description names."""
     other = "the checkpoint is of another model"
-    if asked.get("context_length", 0) is None:  # which a fit chose
+    if asked.get("context_length", 0) is None:  # the fit chose it
         asked = {**asked, "context_length": saved.get("context_length")}
     if saved != asked:
         raise UserError(f"{other}: {difference(dict(saved), dict(asked))}")
@@ -125,27 +125,27 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
 
 
 def refuse_imports(description: object, source: str) -> None:
-    """Refuse a description in a weight file that would import a module; an imported class is no danger."""
+    """Refuse a description in a weight file that would import a module; classes already imported are safe."""
     if isinstance(description, Mapping | list | tuple):
         for part in description.values() if isinstance(description, Mapping) else description:
             refuse_imports(part, source)
     elif isinstance(description, str) and "." in description:
         module, _, name = description.rpartition(".")
-        # not getattr, which imports what a module loads lazily
+        # not getattr: it would import what a module loads lazily
         if not inspect.isclass(vars(sys.modules.get(module, object)).get(name)):
             what = f"{source} names {shown(description)}, and weights import nothing"
             raise UserError(f"{what}. If you trust that module, import it first, then load again")
 
 
 def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
-    """Refuse weights that are not finite, naming the first of them."""
+    """Refuse weights that are not finite; the message names the first."""
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
             raise UserError(f"{source} is damaged: its weight {name} holds numbers that are not finite")
 
 
 def write_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
-    """Write a checkpoint, all or nothing."""
+    """Write a checkpoint completely or not at all."""
     path = Path(path)
     try:
         with atomic_write(path, alone=True) as file:
@@ -157,11 +157,11 @@ def write_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Return the content of a checkpoint, on the CPU; nothing in it is run."""
+    """Load a checkpoint to the CPU, without running code from it."""
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise UserError(f"the checkpoint {path} is not there") from error
-    except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
+    except Exception as error:  # torch.load raises many kinds of error for a file that is not a checkpoint
         raise UserError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
     return content

@@ -1,7 +1,7 @@
 """The paper's forecaster: an encoder transformer over time tokens with a direct multi-step head.
 
-Source: Kuang et al. (ICML 2025), section 5 (long-horizon forecasting): 2 layers, 8 heads, attention by description. The
-linear path added to the encoder is ours.
+Source: Kuang et al., ICML 2025, section 5 (long-horizon forecasting). As there, the default has 2 layers and 8 heads.
+Any attention can be chosen. The linear path added to the encoder is ours.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tsattn.task import Output, Task
 
 
 class Transformer(Backbone):
-    """Time steps as tokens, an encoder whose attention is a description, all steps of the horizon at once.
+    """An encoder over time steps as tokens, with any attention; it forecasts all steps of the horizon at once.
 
     Args:
         task: the sizes to build for.
-        output: what is asked of it: a point forecast, quantiles or a distribution.
+        output: the form of the forecast: a point forecast, quantiles or a distribution.
         d_model: D, the width of the tokens.
         num_layers: encoder blocks.
         num_heads: H, heads of each attention.
         d_ff: hidden width of the token-wise networks; 2 D by default.
-        attention: a kind of attention, its description, or a list of these, one a layer.
+        attention: a kind of attention, its description, or a list of these, one per layer.
         positions: ``learned``, ``rotary`` or ``none``.
-        channels: ``mixed``: a token holds all channels of its step; ``independent``: every channel is a series of
-            its own, forecast with the same weights.
+        channels: ``mixed``: a token holds all channels of its step. ``independent``: each channel is a separate series;
+            all channels share the weights.
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
-        calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
+        calendar: also use the time of day, day of the week and time of year of each step, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
-        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
+        norm: normalisation of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 
@@ -92,7 +92,7 @@ class Transformer(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.value)
-        # last: a seed then draws the same other parameters with covariates and without
+        # built last, so that a seed draws equal other parameters with and without covariates
         self.covariates = Covariates(task, calendar, d_model, num_outputs, dropout)
 
     @override
@@ -104,7 +104,7 @@ class Transformer(Backbone):
         return [*range(1 - count, 1)]
 
     def _values(self, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-        """Values and counts of a `TokenOrigin`: all channels of a step, or those of each by themselves."""
+        """Values and counts of a `TokenOrigin`: with all channels of a step, or each channel as a separate series."""
         values, counts = batch.past, batch.past_observed
         if not self.encoder.reads_values:
             return None, None

@@ -1,7 +1,7 @@
-"""Pretrained Chronos models (T5, Bolt, 2), with their own attention or another; needs the extra `chronos`.
+"""Pretrained Chronos models (T5, Bolt, 2), with their original or swapped attention; needs the extra `chronos`.
 
-In the order of their imports: `channel_rows`, `families`, `opening`, `swapped_attention`, `conversions`, `adapted`,
-`chronos_predictor`.
+The modules, each importing only modules before it: `channel_rows`, `families`, `opening`, `swapped_attention`,
+`conversions`, `adapted`, `chronos_predictor`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Chronos models with swapped attention: made by `adapt`, calibrated, counted, and kept in a folder.
+"""Chronos models with swapped attention: adapt, calibrate, count the cost, save and load.
 
-Calibration: swapped attentions learn to give the originals' outputs, from the originals' own inputs on series. The
-folder holds JSON that records the swap, and safetensors; nothing in it runs code. A plain loader of Chronos or
-transformers cannot open it: its `config.json` names a type of model that they do not know.
+In a calibration each swapped attention learns to reproduce the outputs of the original from the original's inputs. A
+saved folder holds safetensors and JSON that records the swap; nothing in it runs code. Chronos and transformers cannot
+load it: its `config.json` names a type of model that they do not know.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError, first_line, folder_path, one_of, positive_number, whole_number
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
-HELD_OUT = 5  # one series in so many, or the last part of so many of each series
+HELD_OUT = 5  # hold out every fifth series, or the last fifth of each series
 _HELD_OUT_WINDOWS = 64
 _MOMENT_WINDOWS, _BATCH = 256, 32
 
@@ -45,22 +45,22 @@ PACKAGES = ("tsattn", "torch", "transformers", "chronos-forecasting")
 
 @dataclass(frozen=True)
 class Swap:
-    """The description of the attention at a site, and how its weights came from the original's."""
+    """The description of the attention at a site, and the conversion that made its weights."""
 
     attention: Description
     convert: str
 
 
 class AdaptedChronos:
-    """A Chronos pipeline with swapped attention. Made by `adapt` and `load_adapted`.
+    """A Chronos pipeline with swapped attention. `adapt` and `load_adapted` make it.
 
     Attributes:
-        pipeline: forecasts as every pipeline of chronos-forecasting does, by `predict_quantiles` and the others.
+        pipeline: a pipeline of chronos-forecasting, which forecasts by `predict_quantiles` and its other methods.
         model: its network.
         original: the pipeline that it was made from, None if that was not opened.
-        swapped: the attention at each site, by its name, ``encoder.0``.
-        score_errors: of each site and head, the error of scores after the conversion, as a share of the original's: of
-            all scores for `project`, of those of the farthest pairs for `mlr`.
+        swapped: the attention at each site, by the site's name, such as ``encoder.0``.
+        score_errors: error of the scores after the conversion, as a share of the original scores, by site and head.
+            `project` measures all scores; `mlr` measures the scores of the farthest pairs.
     """
 
     def __init__(self, pipeline: Any, swaps: Mapping[str, Swap], original: Any = None) -> None:
@@ -98,24 +98,24 @@ class AdaptedChronos:
         seed: int = 0,
         held_out: Any = None,
     ) -> pd.DataFrame:
-        """Train the swapped attentions to give the outputs of the originals, each from the original's own tokens.
+        """Train each swapped attention to reproduce the outputs of its original, from the original's input tokens.
 
-        A layer learns by its squared error as a share of the original's square; nothing else is trained. A layer that
-        comes no nearer on held-out windows (of every fifth series, or of the last fifth of fewer) keeps its weights.
+        The loss of a layer is its squared error as a share of the squared original output; nothing else is trained. A
+        layer that does not improve on held-out windows keeps its weights.
 
         Args:
             data: series, as `predict` of the pipeline takes them; windows are drawn from them.
-            steps: of Adam, at a rate that rises over the first tenth and falls along half a cosine.
-            batch_size: windows a step.
-            learning_rate: the highest, as a share of the root mean square of each tensor.
-            seed: of the windows.
-            held_out: series to hold windows out of, instead of a part of `data`.
+            steps: steps of Adam; the learning rate rises over the first tenth and falls along half a cosine.
+            batch_size: windows of a step.
+            learning_rate: the highest rate, as a share of the root mean square of each tensor.
+            seed: seed of the windows.
+            held_out: series of held-out windows; by default every fifth of `data`, or the last fifth of fewer series.
 
         Returns:
             Columns `layer`, `before`, `after`: the relative error of the outputs on held-out windows.
 
         Raises:
-            UserError: for arguments that mean nothing, a model without its original, or swapped attention among series.
+            UserError: for invalid arguments, a model without its original, or swapped attention among series.
         """
         if any(site.stack == "group" for site in self.sites):
             raise UserError(
@@ -163,7 +163,7 @@ class AdaptedChronos:
         """Measure the relative error of the outputs of each swapped attention on windows of `data`, by layer.
 
         Raises:
-            UserError: for a model that was loaded without its original.
+            UserError: if the model was loaded without its original.
         """
         original = family_of(self.restore())
         check = self._checked_calls(original, ContextWindows.of(data, original, self.sites), seed)
@@ -174,7 +174,7 @@ class AdaptedChronos:
         return attention_calls(original, self.sites, drawn)
 
     def _students(self) -> dict[str, SwappedAttention]:
-        """Copies of the swapped attentions in float32, for the tokens that the original is given."""
+        """Copies of the swapped attentions in float32, to be trained on the original's inputs."""
         students = {name: copy.deepcopy(module).float().eval() for name, module in self.swapped.items()}
         for student in students.values():
             if student.layout is not None:
@@ -182,10 +182,10 @@ class AdaptedChronos:
         return students
 
     def cost(self) -> pd.DataFrame:
-        """Count the cost of each swapped attention in closed form, over the most tokens that it sees.
+        """Count the cost of each swapped attention in closed form, for the largest number of tokens that it sees.
 
         Returns:
-            A row a layer: `layer`; `tokens`, the keys of a query; `components` of a query or key, and
+            A row for each layer: `layer`; `tokens`, the keys of a query; `components` of a query or key, and
             `original_components`; `score_parameters` of all heads; `score_flops` to score every pair,
             `original_flops`, and their ratio `share`. Attention among series has no tokens or flops.
         """
@@ -213,7 +213,7 @@ class AdaptedChronos:
         return table
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it."""
+        """Write the model, without the original, completely or not at all into a folder for `load_adapted`."""
         path = folder_path(folder)
         packages = {name: importlib.metadata.version(name) for name in PACKAGES}
         record = {"format": FORMAT, "packages": packages, **self.record()}
@@ -225,7 +225,7 @@ class AdaptedChronos:
         return path
 
     def record(self) -> dict[str, Any]:
-        """Describe the model without its weights as plain data, for `rebuilt`."""
+        """Describe the model as plain data, without its weights; `rebuilt` reads it."""
         model: Any = self.model
         config, generation = model.config, getattr(model, "generation_config", None)
         return {
@@ -239,10 +239,10 @@ class AdaptedChronos:
         }
 
     def restore(self) -> Any:
-        """The original pipeline, as it was given: its own modules and weights.
+        """Return the original pipeline with its modules and weights unchanged.
 
         Raises:
-            UserError: if this was loaded from a folder, which does not hold the original.
+            UserError: if the model was loaded from a folder, which does not hold the original.
         """
         if self.original is None:
             raise UserError("a folder of an adapted model does not hold the original: open that with open_pipeline")
@@ -261,27 +261,27 @@ def adapt(
 ) -> AdaptedChronos:
     """Copy a Chronos model, with another kind of attention in the layers of `where`.
 
-    Scores keep the original's scale, relative bias and rotary positions; nothing sees missing and padded values. Tokens
-    that end a context (end of sequence, REG, patches of the future) see and are seen by everything. Windows and blocks
-    count tokens: values for Chronos-T5, patches for the others. Cross-attention and attention among series have no
-    positions: they take `standard`, `btt`, `bilinear_mlr` and `mlbtc` alone.
+    Scores keep the original's scale, relative bias and rotary positions. No token sees missing or padded values.
+    Special tokens (end of sequence, REG, patches of the future) see every token, and every token sees them. Windows
+    and blocks count tokens: values for Chronos-T5, patches for the others. Cross-attention and attention among series
+    have no positions, so they only take `standard`, `btt`, `bilinear_mlr` and `mlbtc`.
 
     Args:
-        pipeline_or_path: a pipeline, which stays as it is, or an argument of `open_pipeline`.
-        attention: a kind or description, ``{kind: swa, window_size: 16}``, or a list of one for each layer, in the
-            order of `where`.
-        where: ``encoder``, ``decoder``, ``all`` of both, ``group`` (of Chronos-2), ``cross`` (of the others), or a list
-            of layers: numbers of the encoder's, ``decoder.0``, ``group.0``, ``cross.0``.
-        convert: ``copy`` keeps trained weights, for `standard`, `swa`, `mlr` and `global_swa`; ``rotate``, for `mlr`,
-            keeps all scores, in a basis in which far pairs lose least; ``project``, for `btt`, `bilinear_mlr` and
-            `mlbtc`, takes the nearest form of that structure, without rotary positions; ``fresh`` draws all weights.
-        data: series, as `predict` of the pipeline takes them, from which `rotate` and the errors of scores learn the
-            directions of tokens; without, every direction counts alike.
-        revision: of a model on the hub, see `open_pipeline`.
-        seed: of random numbers.
+        pipeline_or_path: a pipeline, which is not changed, or an argument of `open_pipeline`.
+        attention: a kind or description, such as ``{kind: swa, window_size: 16}``, or a list with one for each layer
+            of `where`.
+        where: ``encoder``, ``decoder``, ``all`` (both), ``group`` (Chronos-2), ``cross`` (the others), or a list of
+            layers: numbers of encoder layers, ``decoder.0``, ``group.0``, ``cross.0``.
+        convert: ``copy`` keeps the trained weights of `standard`, `swa`, `mlr` and `global_swa`. ``rotate`` is for
+            `mlr`: it keeps all scores, in the basis in which far pairs lose least. ``project`` takes the nearest form
+            for `btt`, `bilinear_mlr` and `mlbtc`, without rotary positions. ``fresh`` draws all weights.
+        data: series, as `predict` of the pipeline takes them. `rotate` and the errors of scores learn the directions
+            of tokens from them; without data, all directions count equally.
+        revision: revision of a model on the hub, see `open_pipeline`.
+        seed: seed of random numbers.
 
     Raises:
-        UserError: for a model, attention, layer or conversion that does not exist or does not go with the others.
+        UserError: for a model, attention, layer or conversion that does not exist or does not fit the others.
     """
     check_extra()
     if convert not in CONVERSIONS:
@@ -309,7 +309,7 @@ def adapt(
 
 
 def open_weights(weights: str, revision: str | None = None) -> AdaptedChronos:
-    """Open weights in float32, adapted already or with their own attention; without an original."""
+    """Open weights in float32, adapted or not, without keeping an original."""
     named = NamedWeights.of(weights, revision)
     if named.folder is not None and named.is_adapted:
         adapted = load_adapted(named.folder)
@@ -319,10 +319,10 @@ def open_weights(weights: str, revision: str | None = None) -> AdaptedChronos:
 
 
 def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> AdaptedChronos:
-    """Load the adapted model in a folder; its original is not there.
+    """Load an adapted model from a folder; the folder does not hold its original.
 
     Raises:
-        UserError: for another folder, one that is damaged, or without the extra `chronos`.
+        UserError: for a folder that `save` did not write or that is damaged, or without the extra `chronos`.
     """
     path = folder_path(folder)
     restore_folder(path, RECORD)
@@ -344,14 +344,14 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
         load_model(adapted.model, path / WEIGHTS, strict=True)
     except UserError:
         raise
-    except Exception as error:  # an edit may lead anywhere
+    except Exception as error:  # an edited record may raise any error
         raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
     adapted.model.to(device)
     return adapted
 
 
 def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
-    """Build the model of an `AdaptedChronos.record`, in eval mode; its weights are still to be filled in."""
+    """Build the model of an `AdaptedChronos.record`, in eval mode; its weights must be loaded afterwards."""
     check_extra()
     with torch.random.fork_rng():
         pipeline = FAMILIES[record["family"]].unloaded(record["config"], record["attention_implementation"])
@@ -366,7 +366,7 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
 
 
 def add_biases(model: nn.Module, names: Iterable[str]) -> None:
-    """Add the biases that weights of these names fill, of rotated keys, trained if the weights of their layers are."""
+    """Add biases of rotated keys for the weights of these names; train them if their layers' weights are trained."""
     for name in names:
         parent, _, last = name.rpartition(".")
         held = model.get_submodule(parent)
@@ -377,20 +377,20 @@ def add_biases(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
-    """Stand for `Chronos2Pipeline.fit`, which would train a model without the swap."""
+    """Replace `Chronos2Pipeline.fit`, which would train a model without the swapped attention."""
     raise UserError("an adapted model is not trained by its pipeline's own fit, which knows nothing of its attention")
 
 
 @dataclass(frozen=True)
 class ContextWindows:
-    """Windows of at most `length` values of `series (N,)`, each with the first and last end that may be drawn."""
+    """Windows of at most `length` values of `series (N,)`; each series has the first and last valid end of a window."""
 
     series: Sequence[tuple[Tensor, int, int]]
     length: int
 
     @classmethod
     def of(cls, data: Any, family: ChronosFamily, sites: Sequence[AttentionSite]) -> ContextWindows:
-        """Take all windows of `data`, a list of series, of a context and the future if the sites read it."""
+        """Take all windows of `data`, a list of series: the context, and the future if the sites read it."""
         rows = list(data) if isinstance(data, Sequence | Tensor) or hasattr(data, "__array__") else []
         try:
             series = [torch.as_tensor(row, dtype=torch.float32).cpu() for row in rows]
@@ -402,7 +402,7 @@ class ContextWindows:
         return cls([(row, min(length, len(row)), len(row)) for row in series], length)
 
     def split(self) -> tuple[ContextWindows, ContextWindows]:
-        """Windows to learn from, and others: of every fifth series; of fewer series, ends in their last fifth."""
+        """Windows for training, and held-out windows: of every fifth series, or with fewer, of each last fifth."""
         learned, held = [*self.series], [*self.series[HELD_OUT - 1 :: HELD_OUT]]
         del learned[HELD_OUT - 1 :: HELD_OUT]
         if not held:
@@ -412,7 +412,7 @@ class ContextWindows:
         return ContextWindows(learned, self.length), ContextWindows(held, self.length)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """`count` windows, every series alike: `(count, length)`, NaN in front of shorter ones."""
+        """Draw `count` windows, all series equally likely: `(count, length)`, shorter windows with NaN in front."""
         windows = torch.full((count, min(self.length, max(last for *_, last in self.series))), torch.nan)
         for window, at in zip(windows, torch.randint(len(self.series), (count,), generator=generator), strict=True):
             row, first, last = self.series[int(at)]
@@ -424,7 +424,7 @@ class ContextWindows:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """A call of an attention: tokens `(B, N, D)`, other arguments, output `(B, N, D)` and real tokens `(B, N)`."""
+    """A call of an attention: tokens `(B, N, D)`, other arguments, output `(B, N, D)`, mask of real tokens `(B, N)`."""
 
     tokens: Tensor
     others: dict[str, Any]
@@ -434,7 +434,7 @@ class AttentionCall:
 
 @torch.no_grad()
 def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windows: Tensor) -> dict[str, AttentionCall]:
-    """Record the call of the attention at each site, by its name, in float32, on windows `(B, length)`."""
+    """Record the call of the attention at each site, by site name, in float32, on windows `(B, length)`."""
     calls: dict[str, AttentionCall] = {}
 
     def exact(value: Any) -> Any:
@@ -465,7 +465,7 @@ def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windo
 def input_moments(
     family: ChronosFamily, sites: Sequence[AttentionSite], data: Any, seed: int
 ) -> dict[str, InputMoments]:
-    """The moments of the tokens at each site, over windows drawn from the data; special tokens are left out."""
+    """Moments of the tokens at each site, over windows drawn from the data, without special tokens."""
     windows = ContextWindows.of(data, family, sites)
     generator = torch.Generator().manual_seed(seed)
     sums: dict[str, tuple[Any, Any, int]] = {}
@@ -481,7 +481,7 @@ def input_moments(
 
 
 def _loss(student: SwappedAttention, call: AttentionCall) -> Tensor:
-    """The squared error of the output over real tokens, as a share of the original's square."""
+    """Squared error of the output over real tokens, as a share of the original's squared output."""
     found, expected = student(call.tokens, **call.others)[0][call.real], call.output[call.real]
     share: Tensor = (found - expected).square().sum() / expected.square().sum().clamp(min=1e-37)
     return share

@@ -1,9 +1,9 @@
-"""The batches of tsattn as series that a model of chronos-forecasting takes.
+"""Convert the batches of tsattn to series for models of chronos-forecasting.
 
-The models take a series a row, missing values as NaN. Chronos-T5 reads the level: it gets original
-units. The others subtract mean and deviation themselves: they get the scale of the batch, as single precision has no
-digits for the changes of a series far from 0. They divide a context of one number by a constant in original units: such
-contexts are given in these, counted from that number.
+The models take one series per row, with NaN for missing values. Chronos-T5 reads the level, so it gets original units.
+The others standardise each context. They get the scale of the batch, because single precision would lose the changes
+of a series far from 0. They divide a constant context by a constant in original units, so constant contexts are
+passed in original units, minus their value.
 
 Shape letters: B windows, C channels, L context, T horizon, P past-only and F known-future covariates, Q levels.
 """
@@ -21,15 +21,15 @@ from tsattn.batch import EXACT, Batch, WindowUnits
 
 @dataclass(frozen=True)
 class ChannelRows:
-    """The series of windows, in float32, NaN where nothing was observed.
+    """The series of windows, in float32, with NaN for missing values.
 
-    A model takes the level of a context without a value to be 0 and its spread to be 1: such a channel stays on the
-    scale of the batch, where they are.
+    A channel without values stays on the scale of the batch. There its level is 0 and its spread 1, as a model assumes
+    for an empty context.
 
     Attributes:
         past: `(B, C, L)`.
-        spread: `(B, C)` the range of a context, before rounding at a high level; below 0 without a value.
-        units: ``row = scaled * scale + mean``, with ``scaled`` on the scale of the batch; None if both are one.
+        spread: `(B, C)` the range of a context, before it is rounded to float32; below 0 without values.
+        units: ``row = scaled * scale + mean``, with ``scaled`` on the scale of the batch; None if the two are equal.
         target: `(B, C, T)`; T is 0 beyond the end of the data.
         past_covariates: `(B, P, L)` or None.
         future_covariates: `(B, F, L + T)` or None.
@@ -44,9 +44,9 @@ class ChannelRows:
 
     @classmethod
     def of(cls, batch: Batch, most: int, *, covariates: bool, level: bool) -> ChannelRows:
-        """Take the series of a batch, at most `most` steps, without those at the front with nothing observed.
+        """Take the last `most` steps of a batch's series, without leading steps at which no series was observed.
 
-        Forecasts of some models depend on the `level`; they are given channels in original units.
+        `level` is for models whose forecasts depend on the level: their channels are in original units.
         """
         L = batch.past.shape[1]
         start = max(0, L - most)
@@ -56,7 +56,7 @@ class ChannelRows:
             units = WindowUnits(units.mean.where(seen, 0.0), units.scale.where(seen, 1.0))
         context = _by_channel(batch.past, batch.past_observed)[..., start:]
         if not level:
-            # changes alone count: the scale of the batch, but original units from a constant on
+            # the scale of the batch; but a constant channel in original units, minus its value
             is_flat = is_constant(context)[..., 0]
             sizes = torch.where(
                 is_flat, 1.0 if units is None else units.scale, torch.ones_like(context[..., 0], dtype=EXACT)
@@ -99,12 +99,12 @@ class ChannelRows:
 
 
 def is_constant(context: Tensor) -> Tensor:
-    """`(..., 1)`: whether all values `(..., L)` that are not missing are one number, and there is one."""
+    """`(..., 1)`: whether the values `(..., L)` are all equal where not missing, and not all are missing."""
     return _least(context) == _most(context)
 
 
 def first_seen(observed: Tensor) -> int:
-    """The first step at which a series of `observed (R, L)` was observed; the last step if none ever was."""
+    """The first step at which any series of `observed (R, L)` was observed; the last step if there is none."""
     seen = observed.any(0)
     return int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
 
@@ -118,9 +118,9 @@ def _most(context: Tensor) -> Tensor:
 
 
 def _from_constant(covariates: Tensor, length: int, scale: Tensor | None) -> Tensor:
-    """Give covariates `(B, P, L)` whose `length` context steps are one number in original units, counted from it.
+    """Convert covariates `(B, P, L)` that are constant over `length` steps to original units, minus the constant.
 
-    The others stay on the scale of the batch; `scale (B, P)` leads to original units, None if unknown.
+    Other covariates stay on the scale of the batch. `scale (B, P)` converts to original units; None if unknown.
     """
     context = covariates[..., :length]
     counted = covariates - _least(context)
@@ -130,7 +130,7 @@ def _from_constant(covariates: Tensor, length: int, scale: Tensor | None) -> Ten
 
 
 def _by_channel(values: Tensor, observed: Tensor | None) -> Tensor:
-    """Values `(B, L, C)` as `(B, C, L)`, NaN where they are missing."""
+    """Convert values `(B, L, C)` to `(B, C, L)`, with NaN for missing values."""
     if observed is not None:
         values = torch.where(observed, values, torch.nan)
     return rearrange(values, "B L C -> B C L")

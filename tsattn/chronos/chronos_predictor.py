@@ -1,4 +1,4 @@
-"""Forecast by pretrained weights: as they are, with their attention swapped, or fine-tuned by the engine."""
+"""Forecast with pretrained weights: unchanged, with swapped attention, or fine-tuned."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tsattn")
 
 TRAINED = ("all", "attention", "lora")
-_EVERY = "encoder"  # what `where` is by default
-_BACKBONE = "network.backbone."  # what the names of a state begin with
-_LEARNED_FROM = 512  # training windows that conversion and calibration see
+_EVERY = "encoder"  # default of `where`
+_BACKBONE = "network.backbone."  # prefix of the names in a state
+_LEARNED_FROM = 512  # number of training windows for conversion and calibration
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChronosOptions:
-    """Pretrained weights, what happens to them before a fit, and what a fit changes.
+    """Pretrained weights, their changes before a fit, and the weights that a fit trains.
 
     Attributes:
-        weights: the folder of a Chronos model, or of `AdaptedChronos.save`; or a name on the hub,
+        weights: the folder of a Chronos model, a folder that `AdaptedChronos.save` wrote, or a name on the hub, such as
             ``amazon/chronos-bolt-small``.
         revision: the commit, tag or branch of a model on the hub.
-        context_length: past steps to read if nothing is fitted; as many as the model can by default.
-        attention: replaces its self-attention, see `adapt`; None keeps that.
-        where: the layers whose attention is swapped, see `adapt`, or trained if none is; of an adapted folder the
-            swapped ones are trained.
-        convert: what happens to their weights, see `adapt`; in a fit, `rotate` learns from training windows.
-        calibrate: steps in which swapped attention learns to give the original's outputs on training windows, before
-            any other training.
-        trained: None keeps the weights; ``all`` trains them, ``attention`` those of attention over time alone, and
-            ``lora`` low-rank adapters of its linear maps, by peft, and the factors of structured scores (`btt`,
-            `bilinear_mlr`, `mlbtc`), which have no adapters.
-        lora_rank: of these adapters, whose outputs are doubled.
-        num_samples: paths that Chronos-T5 draws for a series; as many as the model says by default.
-        sampling_seed: of these, the same for every series.
+        context_length: past steps to read if nothing is fitted; by default as many as the model can read.
+        attention: the attention that replaces its self-attention, see `adapt`; None keeps the original.
+        where: the layers to swap, see `adapt`, or to train if no layer is swapped. In an adapted folder the swapped
+            layers are trained.
+        convert: how to convert the weights of swapped layers, see `adapt`; in a fit `rotate` uses training windows.
+        calibrate: number of steps in which swapped attention learns to reproduce the original's outputs on training
+            windows, before any other training.
+        trained: the weights to train: None keeps all, ``all`` trains all, ``attention`` only attention over time.
+            ``lora`` trains low-rank adapters of its linear maps, by peft. Factors of structured scores (`btt`,
+            `bilinear_mlr`, `mlbtc`) have no adapters and are trained.
+        lora_rank: rank of these adapters; their outputs are doubled.
+        num_samples: paths that Chronos-T5 draws for a series; the default is in the model's configuration.
+        sampling_seed: seed of these paths, used for every series.
 
     Raises:
-        UserError: for one out of its range, or several that do not go together.
+        UserError: for a value out of its range, or values that contradict each other.
     """
 
     weights: str
@@ -107,31 +107,31 @@ class ChronosOptions:
 
     @property
     def unfitted(self) -> ChronosOptions:
-        """The model before anything is fitted, with its own attention if the other starts afresh."""
+        """Options of the model before a fit; it keeps its attention if the swapped attention has fresh weights."""
         attention, convert = (None, "copy") if self.convert == "fresh" else (self.attention, self.convert)
         where = _EVERY if attention is None else self.where
         return replace(self, trained=None, calibrate=0, attention=attention, convert=convert, where=where)
 
     @property
     def is_fitted(self) -> bool:
-        """Whether a fit changes weights, so that there is a state to keep."""
+        """Whether a fit changes weights, so that the state must be saved."""
         return self.trained is not None or self.calibrate > 0
 
 
 class ChronosNetwork(Backbone):
     """A Chronos model that is fitted. Its state is the whole model, with its configuration.
 
-    A longer context is cut to its last steps; a longer horizon is trained over the steps that the model forecasts at
-    once, and continued from its forecasts. Its arguments are `ChronosOptions`.
+    A context that is too long is cut to its last steps. Training covers the steps that the model forecasts at once; a
+    longer horizon continues from the forecasts. Its arguments are `ChronosOptions`.
     """
 
-    __signature__ = inspect.signature(ChronosOptions)  # which descriptions read
+    __signature__ = inspect.signature(ChronosOptions)  # descriptions read it
 
     emits_quantiles: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True  # Chronos-2 does; for the others, their predictor says that they do not
+    uses_covariates: ClassVar[bool] = True  # Chronos-2 does; for the others, the predictor has False
     has_own_loss: ClassVar[bool] = True
     record: Tensor
-    # of a network that is not empty
+    # missing in an empty network
     model: nn.Module
     forecasts: ChronosFamily
     sites: list[AttentionSite]
@@ -151,7 +151,7 @@ class ChronosNetwork(Backbone):
     @classmethod
     @override
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Attention stays as it is written, with its ``kind``: a model decides more of it than the defaults would."""
+        """Complete all but attention, whose defaults depend on the model; it is only checked and gets its ``kind``."""
 
         def written(attention: Any) -> Any:
             if isinstance(attention, Sequence) and not isinstance(attention, str):
@@ -171,16 +171,16 @@ class ChronosNetwork(Backbone):
     @classmethod
     @override
     def title(cls, description: Mapping[str, Any]) -> str:
-        """The name of the weights in the place of the kind."""
+        """As in `Backbone.title`, with the name of the weights instead of the kind."""
         return super().title({**description, "kind": Path(description["weights"]).name})
 
     @property
     def is_empty(self) -> bool:
-        """Whether its state is still to be loaded."""
+        """Whether its state must still be loaded."""
         return "model" not in self._modules
 
     def prepare(self, series: Sequence[Tensor], seed: int, held_out: Sequence[Tensor] | None = None) -> None:
-        """Convert and calibrate on series `(length,)` of the training part, checked on `held_out` or a part of them."""
+        """Convert and calibrate on training series `(length,)`; check on `held_out`, or on a part of the series."""
         horizon, longest = self.forecasts.steps_at_once, max(map(len, series), default=0)
         if series and longest <= horizon and self.forecasts.reads_future(self.sites):
             raise UserError(
@@ -234,8 +234,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     """A `ChronosNetwork` with the arguments of `ChronosOptions`.
 
     Without `trained` and `calibrate` it forecasts without a fit, with as much context as the model takes. Quantiles
-    between the model's levels are interpolated, and those beyond the outermost refused. Its family continues horizons
-    beyond what it forecasts at once.
+    between the model's levels are interpolated; levels outside their range are refused. Horizons longer than the model
+    forecasts at once continue from its forecasts.
     """
 
     def __init__(self, backbone: Description) -> None:
@@ -250,7 +250,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @property
     def forecasts(self) -> ChronosFamily:
-        """The open model, or what it is before anything is fitted."""
+        """The fitted model, or the model before a fit."""
         if self._fitted is not None:
             return self._fitted.forecasts
         if self._unfitted is None:
@@ -286,7 +286,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @property
     @override
     def num_parameters(self) -> int:
-        """Of the whole network, or those that are trained."""
+        """Number of trained parameters, or of all parameters if none is trained."""
         if not self.is_trained:
             return sum(part.numel() for part in self.forecasts.network.parameters())
         task = Task("weights", 1, 1, ("y",), "1", 1)
@@ -349,7 +349,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """On the device of the execution, trained or not."""
+        """As in the base class, but an untrained model is moved to the execution's device, too."""
         return execution.forecaster(self, forecast)
 
     @override
@@ -380,7 +380,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def _started(self, training: Training) -> ChronosNetwork | None:
-        """Build from the state alone, since the weights that it began with may be gone."""
+        """Build the network from the saved state only: the pretrained weights may no longer be available."""
         state = training.start
         if state is None and training.checkpoint is not None:
             state = load_checkpoint(training.checkpoint)["state_dict"]
@@ -393,7 +393,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return network
 
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
-        """Convert and calibrate on training windows, if either learns from them, unless that was done before."""
+        """Convert and calibrate if either learns from training windows; not if the training continues from a state."""
         family = network.forecasts
         self._say_limits(family, training.say)
         self._find_covariates(family)
@@ -403,7 +403,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         if self.options.attention is None or not learns:
             return
         windows = self._windows(family, data)
-        # whole windows, since the channels of one are often alike
+        # hold out whole windows, as the channels of a window are often similar
         last = max(1, len(windows) // HELD_OUT) if self.options.calibrate and len(windows) > 1 else 0
         border = len(windows) - last
         series = [row for window in windows[:border] for row in window]
@@ -412,7 +412,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         network.prepare(series, training.seed or 0, latest or None)
 
     def _windows(self, family: ChronosFamily, data: ForecastDataModule) -> list[list[Tensor]]:
-        """Training windows in the order of time, each with the rows of its channels that hold a value."""
+        """Training windows in the order of time: for each, the rows of the channels that have values."""
         every = -(-len(data.windows("train", self.context_length)) // _LEARNED_FROM)
         windows: list[tuple[Tensor, list[Tensor]]] = []
         for batch in data.eval_dataloader("train", self.context_length, every=every):
@@ -423,7 +423,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return [rows for _, rows in sorted(windows, key=lambda window: int(window[0])) if rows]
 
     def _say_limits(self, forecasts: ChronosFamily, say: Callable[[str], None]) -> None:
-        """Tell what of the task the model does not read, or does in several steps."""
+        """Say which past steps the model does not read, and whether it forecasts the horizon in parts."""
         L, T = self.task.context_length, self.task.prediction_length
         if self.needs_fit and forecasts.context_length < L:
             say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
@@ -452,7 +452,7 @@ def _opened(adapted: AdaptedChronos, options: ChronosOptions) -> ChronosFamily:
 
 
 def _converted(options: ChronosOptions, series: Sequence[Tensor] | None = None, seed: int = 0) -> AdaptedChronos:
-    """The weights with the attention swapped that is asked for, as `adapt` leaves them."""
+    """Open the weights, and swap the attention if `options` ask for it."""
     plain = open_weights(options.weights, options.revision)
     if options.attention is None:
         if plain.swaps and options.where != _EVERY:
@@ -489,22 +489,22 @@ def _prepare_training(adapted: AdaptedChronos, options: ChronosOptions) -> None:
             if isinstance(part, nn.Linear):
                 maps.append(f"model.{path}.{name}")
             elif isinstance(module, SwappedAttention) and name.startswith("attention"):
-                # factors of structured scores, norms of queries and keys, and weights by position
+                # these are factors of structured scores, norms of queries and keys, and weights by position
                 others += [*part.parameters(recurse=False)]
     config = LoraConfig(r=options.lora_rank, lora_alpha=2 * options.lora_rank, target_modules=maps)
-    # in a container, since of a model of transformers peft asks for input embeddings, which not all have
+    # in a container: peft asks a model of transformers for input embeddings, and some models have none
     inject_adapter_in_model(config, nn.ModuleDict({"model": adapted.model}))
     for part in others:
         part.requires_grad_(True)
 
 
 def _without_copies(network: ChronosNetwork, state: dict[str, Any], prefix: str, _: Any) -> None:
-    for name in network._copies:  # files of safetensors hold no tensor twice
+    for name in network._copies:  # safetensors refuses to store a tensor twice
         del state[f"{prefix}model.{name}"]
 
 
 def _with_shared(network: ChronosNetwork, _: Any) -> None:
-    """Tie the parameters again that assigned weights untied."""
+    """Share the parameters again that an assignment of weights has separated."""
     for copy, name in network._copies.items():
         parent, _, last = copy.rpartition(".")
         setattr(network.model.get_submodule(parent), last, network.model.get_parameter(name))

@@ -1,20 +1,19 @@
-"""Conversions: what a swapped attention keeps of the trained weights. All but ``fresh`` keep values and outputs.
+"""Conversions make weights of a swapped attention from the trained weights. All but ``fresh`` keep values and outputs.
 
 ``copy`` keeps queries and keys.
 
-``rotate`` (multi-level attention): the score of a head, `q . k`, is the same in any basis of its r components that
-queries and keys share: `(A^T q) . (A^-1 k)`. Multi-level attention scores far pairs with the first components alone, so
-the basis decides what they lose. Over independent tokens the loss `E (q_f . k_f)^2` of left-out components f is least,
-for every number of them at once, where queries and keys have the same diagonal second moments:
-from `L_q L_q^T = E q q^T`, `L_k L_k^T = Cov k` and `L_q^T L_k = U S V^T`, `q' = S^(1/2) U^T L_q^-1 q` and
-`k' = S^(1/2) V^T L_k^-1 k` (Eckart and Young on whitened tokens). Without data, tokens are white noise. Keys count by
-their covariance: a bias takes their mean off, and `q . E k` is the same for all keys, to which a softmax is blind.
-Rotary pairs turn at different speeds, so that only their order is free: by the mean square of what each adds to a score
-over the distances within a context.
+``rotate`` (multi-level attention): the score of a head, `q . k`, does not change in another basis of its r components:
+`(A^T q) . (A^-1 k)`. Multi-level attention scores far pairs with the first components only, so the basis decides how
+much they lose. For independent tokens the loss of left-out components f is `E (q_f . k_f)^2`. It is least, for every
+number of them, if queries and keys have equal diagonal second moments. With `L_q L_q^T = E q q^T`,
+`L_k L_k^T = Cov k` and `L_q^T L_k = U S V^T`, these are `q' = S^(1/2) U^T L_q^-1 q` and
+`k' = S^(1/2) V^T L_k^-1 k` (Eckart and Young on whitened tokens). Without data, tokens count as white noise. Keys
+enter by their covariance: a bias removes their mean, and the softmax ignores `q . E k`, which is equal for all keys.
+Rotary pairs turn at different speeds, so only their order is free. It follows their mean squared contribution to
+the scores, over the distances in a context.
 
-``project`` (structured forms): the member of a family of matrices nearest to each head's `W_Q W_K^T`. Rotary positions
-make a form for each distance; the fit is to their mean over the distances within a context, which is nearest to all
-together, and its error counts what the mean leaves out.
+``project`` (structured forms): the nearest matrix of a family to each head's `W_Q W_K^T`. Under rotary positions each
+distance has a form. The fit is to their mean over the distances in a context, and the error includes their deviations.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ CONVERSIONS = ("copy", "rotate", "project", "fresh")
 
 @dataclass(frozen=True)
 class InputMoments:
-    """Moments of the tokens that reach an attention, in float64: the means of `x x^T (D, D)` and of `x (D,)`."""
+    """Moments of the input tokens of an attention, in float64: the means of `x x^T (D, D)` and of `x (D,)`."""
 
     second: Tensor
     mean: Tensor
 
     @property
     def covariance(self) -> Tensor:
-        """`(D, D)`."""
+        """Covariance of the tokens, `(D, D)`."""
         return self.second - self.mean[:, None] * self.mean
 
 
@@ -52,10 +51,10 @@ class InputMoments:
 def convert_weights(
     around: Surroundings, swapped: SwappedAttention, convert: str, moments: InputMoments | None, seed: int
 ) -> Tensor | None:
-    """Give the attention in the place of an original the weights of a conversion.
+    """Set the weights of a swapped attention by a conversion.
 
-    `moments` are of the tokens there; None takes them as white noise. Returns `(H,)` the errors of scores, see
-    `AdaptedChronos.score_errors`; None if every pair is scored with all components, or by none of the original's.
+    `moments` describe its input tokens; None assumes white noise. Returns the errors of scores `(H,)`, see
+    `AdaptedChronos.score_errors`. None if all pairs keep all components, or no original score is used.
     """
     if convert == "fresh":
         return None
@@ -91,28 +90,28 @@ def convert_weights(
 
 
 def _rotated(query: Tensor, key: Tensor, known: InputMoments) -> tuple[Tensor, Tensor]:
-    """Queries and keys `(H, r, D)` in the basis of the module's docstring."""
+    """Queries and keys `(H, r, D)` in the basis that the module's docstring describes."""
     squares = query @ known.second @ query.mT
     to_query = _root(squares, squares)
     to_key = _root(key @ known.covariance @ key.mT, key @ known.second @ key.mT)
     left, sizes, right = torch.linalg.svd(to_query.mT @ to_key)
     scale = sizes.sqrt()[:, :, None]
-    # a direction that no score has stays as it is drawn by the decomposition, with both sides near zero
+    # a direction that no score uses is arbitrary, with both sides near zero
     query = scale * (left.mT @ torch.linalg.solve_triangular(to_query, query, upper=False))
     return query, scale * (right @ torch.linalg.solve_triangular(to_key, key, upper=False))
 
 
 def _root(moments: Tensor, squares: Tensor) -> Tensor:
-    """L of `L L^T = moments (H, r, r)`, of full rank beside their `squares`: any such L keeps the scores exact."""
+    """L of full rank with `L L^T` near `moments (H, r, r)`, regularised by `squares`; any L keeps the scores exact."""
     size = squares.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None].clamp(min=1e-12)
     root: Tensor = torch.linalg.cholesky(moments + 1e-9 * size * torch.eye(moments.shape[-1]).to(moments))
     return root
 
 
 def _far_errors(around: Surroundings, swapped: SwappedAttention, known: InputMoments) -> Tensor | None:
-    """How far the scores of the farthest pairs are from the original's, the mean of the keys left out.
+    """Error of the scores of the farthest pairs, as a share of the original's scores, without the mean of the keys.
 
-    Over independent tokens: 1 if no level holds the first and the last token of the longest context in one block.
+    It assumes independent tokens. It is 1 if no level has the first and last token of the longest context in a block.
     """
     attention = swapped.attention
     pattern, projection = attention.pattern, attention.projection
@@ -130,7 +129,7 @@ def _far_errors(around: Surroundings, swapped: SwappedAttention, known: InputMom
 
 
 def _pair_energies(rotary: PairRotation, tokens: int, query: Tensor, key: Tensor, moments: InputMoments) -> Tensor:
-    """`(H, r/2)`: the mean square of what each rotary pair, as the original numbers them, adds to a score."""
+    """`(H, r/2)`: the mean squared contribution of each rotary pair to a score, in the original's order."""
     pairs = query.shape[1] // 2
     queries, keys = (torch.stack([weight[:, :pairs], weight[:, pairs:]], 2) for weight in (query, key))
     second = queries @ moments.second @ queries.mT  # (H, pairs, 2, 2)
@@ -138,22 +137,22 @@ def _pair_energies(rotary: PairRotation, tokens: int, query: Tensor, key: Tensor
     angles, shares = _angles(rotary.base, tokens, pairs, query.device)
     cos, sin = angles.cos(), angles.sin()
     turn = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)  # (steps, pairs, 2, 2)
-    # tr(Q R K R^T), over distances of both signs, whose sines cancel where they are odd
+    # tr(Q R K R^T), over distances of both signs, so that odd powers of the sines cancel
     turned = [(r @ other[:, None] @ r.mT) for r in (turn, turn.mT)]
     energies = sum((second[:, None] * t).sum((-1, -2)) for t in turned) / 2
     return torch.einsum("t,Htp->Hp", shares, torch.as_tensor(energies))
 
 
 def _angles(base: float, tokens: int, pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The angles `(tokens, pairs)` of pairs 0, 1, .. apart, and the shares `(tokens,)` of pairs at these distances."""
+    """Angles `(tokens, pairs)` at each distance from 0, and the share `(tokens,)` of token pairs at each distance."""
     steps = torch.arange(tokens, dtype=torch.float64, device=device)
     shares = (tokens - steps) / tokens**2
-    shares[1:] *= 2  # to either side
+    shares[1:] *= 2  # both signs of a distance
     return steps[:, None] * base ** -(torch.arange(pairs, device=device).double() / pairs), shares
 
 
 def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tensor:
-    """Fit a structured attention; the errors are Frobenius norms of the difference of forms."""
+    """Fit a structured attention; return Frobenius norms of the difference of forms, as shares of the original's."""
     projection = swapped.attention.projection
     form, left_out, norm = mean_form(around)
     if isinstance(projection, BTTProjection):
@@ -161,7 +160,7 @@ def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tens
         projection.left.copy_(fitted.left)
         projection.right.copy_(fitted.right)
     elif isinstance(projection, MLBTCProjection):
-        # more sweeps and restarts gain less than they cost at a model's width
+        # more sweeps and restarts cost more than they gain at the width of a model
         levels, _ = fit_levels(form, projection.shapes, restarts=1, seed=seed, tolerance=1e-3, max_sweeps=40)
         for at, level in enumerate(levels):
             projection.left[at].copy_(level.left)
@@ -173,10 +172,10 @@ def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tens
 
 
 def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
-    """Average the bilinear form of each head of the original over distances, which matter under rotary positions.
+    """Average the bilinear form of each head of the original over distances between tokens.
 
-    Returns the forms `(H, D, D)` in float64; the mean square distance `(H,)` of those of single distances to them, 0
-    without rotary positions; and the root of their mean square norm `(H,)`.
+    Returns the mean forms `(H, D, D)` in float64, the mean squared deviations `(H,)` of the forms from them, and the
+    root mean squares `(H,)` of the norms of the forms. Without rotary positions the deviations are 0.
     """
     query, key = _heads(around)
     if around.rope_base is None:
@@ -185,7 +184,7 @@ def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
         return form, torch.zeros_like(norm), norm
     half = query.shape[1] // 2
     angles, share = _angles(around.rope_base, around.context_tokens, half, query.device)
-    # sines cancel over distances of both signs
+    # the sines of opposite distances cancel
     cosines = (share[:, None] * angles.cos()).sum(0).repeat(2)
     form = query.mT @ (cosines[:, None] * key)
     own, other = query @ query.mT, key @ key.mT
@@ -201,17 +200,17 @@ def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _heads(around: Surroundings, *maps: nn.Linear) -> tuple[Tensor, Tensor]:
-    """The weights `(H, r, D)` of maps to queries and to keys, by default the original's."""
+    """The weights `(H, r, D)` of the maps to queries and to keys; by default of the original."""
     maps = maps or (around.original.q, around.original.k)
     query, key = (rearrange(one.weight.detach().double(), "(H r) D -> H r D", H=around.num_heads) for one in maps)
     return query, key
 
 
 def _paired(weight: Tensor, order: Tensor) -> Tensor:
-    """Rows `(H, r, D)` of rotary pairs (p, p + r/2) as pairs (2p, 2p + 1), for each head in an order `(H, r/2)`."""
+    """Reorder rows `(H, r, D)` of rotary pairs (p, p + r/2) to (2p, 2p + 1), with pairs in the order `(H, r/2)`."""
     halves = torch.stack([order, order + weight.shape[1] // 2], -1).flatten(1)
     return weight.gather(1, halves[..., None].expand(-1, -1, weight.shape[2]))
 
 
 def _share_of(error: Tensor, whole: Tensor) -> Tensor:
-    return torch.where(whole == 0, 0.0, error / whole)  # 0 of a head whose queries are 0
+    return torch.where(whole == 0, 0.0, error / whole)  # 0 for a head with zero queries

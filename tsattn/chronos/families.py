@@ -1,4 +1,4 @@
-"""The families of Chronos models, T5, Bolt and 2: how they forecast and are trained, and where their attention lies.
+"""The families of Chronos models, T5, Bolt and 2: forecasts, training losses and the places of their attention.
 
 Shape letters as in `tsattn.chronos.channel_rows`.
 """
@@ -28,16 +28,16 @@ from tsattn.layers import at_levels
 from tsattn.task import MEDIAN
 
 IMPLEMENTATIONS = ("sdpa", "eager")
-ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
-_NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
+ROWS_AT_ONCE = 1024  # series forecast at once; limits the memory
+_NOT_A_LABEL = -100  # the cross-entropy of transformers ignores it
 _DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Paths to draw for a series (None: as many as the model says), and the seed of each series.
+    """Number of paths to draw for a series (None: the model's default), and the seed of each series.
 
-    A series gets the paths that its pipeline draws for it alone after `torch.manual_seed(seed)`.
+    Each series gets the paths that the pipeline draws for this series alone after `torch.manual_seed(seed)`.
     """
 
     paths: int | None = None
@@ -46,10 +46,10 @@ class Sampling:
 
 @dataclass(frozen=True)
 class AttentionSite:
-    """One attention of a model: the name of its stack, its number there and the path of its module.
+    """An attention of a model: the name of its stack, its number in the stack and the path of its module.
 
-    Stacks are ``encoder`` and ``decoder``, over time; ``group``, among the series of a group at one place in time; and
-    ``cross``, of a decoder to the states of its encoder.
+    ``encoder`` and ``decoder`` attend over time. ``group`` attends among the series of a group at one place in time.
+    ``cross`` attends from a decoder to the states of its encoder.
     """
 
     stack: str
@@ -58,28 +58,28 @@ class AttentionSite:
 
     @property
     def name(self) -> str:
-        """``encoder.0``."""
+        """The name, such as ``encoder.0``."""
         return f"{self.stack}.{self.layer}"
 
     @property
     def is_over_time(self) -> bool:
-        """Whether its tokens belong to one series and stand at positions."""
+        """Whether its tokens belong to one series and have positions."""
         return self.stack not in ("group", "cross")
 
 
 @dataclass
 class TokenLayout:
-    """The tokens of an encoder: of a context, then special ones (end of sequence, REG, patches of the future).
+    """The tokens of an encoder: the context, then special tokens (end of sequence, REG, patches of the future).
 
-    A context ends at place `context_tokens - 1` at any length. Special tokens, so many in the present call, see and are
-    seen by everything.
+    A context of any length ends at position `context_tokens - 1`. Special tokens see all tokens, and all tokens see
+    them; `special_tokens` is their number in the current call.
     """
 
     context_tokens: int
     special_tokens: int
 
     def places(self, length: int, device: torch.device) -> dict[str, Any]:
-        """The arguments `positions (S,)` and `global_tokens (S,)` of an attention to `length` tokens."""
+        """The arguments `positions (S,)` and `global_tokens (S,)` for an attention over `length` tokens."""
         first = self.context_tokens - (length - self.special_tokens)
         positions = torch.arange(first, first + length, device=device)
         special = {"global_tokens": positions >= self.context_tokens} if self.special_tokens else {}
@@ -87,28 +87,28 @@ class TokenLayout:
 
 
 class ChronosFamily(ABC):
-    """A model of chronos-forecasting, adapted or plain: quantiles of any horizon. Quantiles that cross are sorted.
+    """A model of chronos-forecasting, adapted or not: it forecasts quantiles of any horizon, sorted if they cross.
 
     Args:
         pipeline: its pipeline; the model moves to the device of its batches.
-        sampling: of its paths, if it draws any.
+        sampling: settings of its paths, if it draws paths.
 
     Attributes:
         network: the module that forecasts.
-        context_length: the most past steps that it reads; of a longer context it reads the last ones.
-        steps_at_once: the longest horizon of one pass; longer ones continue from the forecasts.
-        levels: its quantile levels, between which others are interpolated; None for a model that draws paths.
+        context_length: largest number of past steps that it reads; from a longer context it reads the last steps.
+        steps_at_once: the longest horizon of one pass; longer horizons continue from the forecasts.
+        levels: its quantile levels, between which other levels are interpolated; None for a model that draws paths.
         token: the word for a token of its attention.
         takes_covariates: whether it reads past and future covariates; no model reads static columns.
-        draws_paths: whether it forecasts by paths that it draws.
-        attentions: the path of each stack's modules, with ``{}`` for the layer; those over time come first.
-        depends_on_level: whether the same changes at another level have another forecast.
-        longest: the most tokens of the encoder, of a context and special ones.
-        special_tokens: tokens that follow the context in `run`.
-        decoder_tokens: the most tokens of the decoder; 0 without one.
+        draws_paths: whether it forecasts by drawing paths.
+        attentions: path of the modules of each stack, with ``{}`` for the layer; stacks over time come first.
+        depends_on_level: whether the forecast of the changes depends on the level of a series.
+        longest: the largest numbers of tokens of the encoder: context and special tokens.
+        special_tokens: number of tokens after the context in `run`.
+        decoder_tokens: largest number of tokens of the decoder; 0 without a decoder.
         token_steps: steps from one token of the context to the next.
         special_end: name of the special tokens.
-        rope_base: the base of rotary positions, None without them.
+        rope_base: the base of rotary positions, None without rotary positions.
     """
 
     name: ClassVar[str]
@@ -145,14 +145,14 @@ class ChronosFamily(ABC):
 
     @classmethod
     def unloaded(cls, config: dict[str, Any], implementation: str) -> Any:
-        """Build a pipeline from a configuration, see `check_implementations`; its weights are still to be filled in."""
+        """Build a pipeline from a configuration, see `check_implementations`; weights must be loaded afterwards."""
         model = cls.model_class()
         made = model.config_class.from_dict(dict(config), attn_implementation=implementation)
         check_implementations(made)
         return cls.pipeline_of(model(made))
 
     def sites(self) -> list[AttentionSite]:
-        """Every attention."""
+        """All attentions of the model."""
         return [
             AttentionSite(stack, layer, path.format(layer))
             for stack, path in self.attentions.items()
@@ -164,11 +164,11 @@ class ChronosFamily(ABC):
         """Call the model on contexts `(B, length)`, whose last values are the future if `future`."""
 
     def reads_future(self, sites: Sequence[AttentionSite]) -> bool:
-        """Whether sites lie in a decoder that is given the values to come."""
+        """Whether a site lies in a decoder that is given the future values."""
         return False
 
     def chosen_sites(self, where: object) -> list[AttentionSite]:
-        """Find the sites that `where` names, see `adapt`: of a list in its order, else in the model's."""
+        """Find the sites that `where` names, see `adapt`; in the order of a list, otherwise in the model's order."""
         by_name, stacks = {site.name: site for site in self.sites()}, [*self.attentions]
         if isinstance(where, str) and where in (*stacks, "all"):
             return [site for site in by_name.values() if (site.is_over_time if where == "all" else site.stack == where)]
@@ -185,7 +185,7 @@ class ChronosFamily(ABC):
         return [by_name[name] for name in names]
 
     def token_ends(self, count: int) -> list[int | str] | None:
-        """Of the encoder if its attention was swapped, since then the special tokens are known.
+        """The last steps of the encoder's tokens; None unless its attention was swapped, as the layout is unknown.
 
         See `tsattn.backbones.base.Backbone.token_ends`.
         """
@@ -204,24 +204,24 @@ class ChronosFamily(ABC):
         return ChannelRows.of(batch, self.context_length, covariates=self.takes_covariates, level=self.depends_on_level)
 
     def check_levels(self, asked: Sequence[float], name: str) -> None:
-        """Refuse levels beyond the outermost of the model `name`."""
+        """Refuse levels outside the range of the model's levels; messages call the model `name`."""
         first, *_, last = self.levels or (0.0, 1.0)
         for level in asked:
             if not first <= level <= last:
                 raise UserError(f"{name} forecasts quantiles from {first} to {last}: {level} lies outside")
 
     def forecast(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
-        """The `quantiles`, or without any level the median `(B, horizon, C)`."""
+        """The `quantiles` at `levels`, or without levels the median `(B, horizon, C)`."""
         found = self.quantiles(batch, horizon, levels or (MEDIAN,))
         return found if levels else found[..., 0]
 
     def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
-        """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws any."""
+        """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws paths."""
         raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     @torch.no_grad()
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
-        """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
+        """Quantiles `(B, horizon, C, Q)` on the scale of the batch, sorted."""
         self.network.to(batch.past.device)
         rows = self.rows(batch)
         own = levels if self.levels is None else self.levels
@@ -230,11 +230,11 @@ class ChronosFamily(ABC):
 
     @abstractmethod
     def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
-        """`(B, C, horizon, Q)`, as `predict_quantiles` of the pipeline gives them, unsorted."""
+        """Quantiles `(B, C, horizon, Q)` as the pipeline's `predict_quantiles` gives them, not sorted."""
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
-        """The loss of the original's training, over the observed targets of the steps forecast at once."""
+        """The loss of the original training, over the observed targets of the first `steps_at_once` steps."""
 
 
 _ENCODER_DECODER = {
@@ -245,7 +245,7 @@ _ENCODER_DECODER = {
 
 
 class T5(ChronosFamily):
-    """Chronos-T5: a token for each value, over the mean of absolutes; paths drawn by token; cross-entropy."""
+    """Chronos-T5: a token for each value divided by the mean absolute value; draws paths; cross-entropy."""
 
     name, token, special_end = "t5", "step", "end"
     draws_paths = depends_on_level = True
@@ -259,7 +259,7 @@ class T5(ChronosFamily):
         chronos = self.network.config.chronos_config
         self.special_tokens = int(chronos["use_eos_token"])
         self.longest = TokenLayout(chronos["context_length"], self.special_tokens)
-        # the token that starts it, then all but the last value, or the end of the sequence in training
+        # the decoder gets a start token and all but the last label, which in training is the end of the sequence
         self.decoder_tokens = int(chronos["prediction_length"]) + self.special_tokens
 
     @classmethod
@@ -283,7 +283,7 @@ class T5(ChronosFamily):
         self._call(windows[:, :cut], windows[:, cut:] if future else None)
 
     def _call(self, past: Tensor, target: Tensor | None) -> tuple[Any, Tensor]:
-        """Call the encoder on contexts `(R, L)`, or all on these and targets `(R, T)`: its output, and the labels."""
+        """Call the encoder on contexts `(R, L)`, or with targets `(R, T)` the whole model; return output and labels."""
         tokenizer, model = self.pipeline.tokenizer, self.network
         ids, mask, scale = tokenizer.context_input_transform(past.cpu())
         ids, mask = ids.to(model.device), mask.to(model.device)
@@ -297,7 +297,7 @@ class T5(ChronosFamily):
     def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
         paths = self._paths_of(rows, horizon, self.sampling)
         at = torch.tensor(levels, dtype=paths.dtype)
-        # a row at a time, since torch.quantile takes 2^24 numbers
+        # row by row, as torch.quantile takes at most 2^24 numbers
         found = torch.stack([torch.quantile(row, at, dim=-1).T for row in paths.flatten(0, 1)])
         return found.reshape(*paths.shape[:2], horizon, len(levels))
 
@@ -309,7 +309,7 @@ class T5(ChronosFamily):
         return rows.on_batch_scale(self._paths_of(rows, horizon, sampling), batch)
 
     def _paths_of(self, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
-        """Draw `(B, C, horizon, N)`, with a warning of contexts whose changes are below the size of a token."""
+        """Draw paths `(B, C, horizon, N)`; warn of contexts whose changes are smaller than a token."""
         centers = self.pipeline.tokenizer.centers
         size = float(centers[1] - centers[0])
         if bool(((rows.spread > 0) & (rows.spread < size * rows.past.abs().nanmean(-1))).any()):
@@ -336,7 +336,7 @@ class T5(ChronosFamily):
 
 
 class Bolt(ChronosFamily):
-    """Chronos-Bolt: a token for each patch of values, and REG; all quantiles at once from a decoder of one token."""
+    """Chronos-Bolt: a token for each patch of values, and REG; a decoder with one token forecasts all quantiles."""
 
     name = "bolt"
     model_path = "chronos.chronos_bolt.ChronosBoltModelForForecasting"
@@ -360,7 +360,7 @@ class Bolt(ChronosFamily):
             found, _ = self.pipeline.predict_quantiles(part.cpu(), prediction_length=horizon, quantile_levels=[*levels])
             return found  # type: ignore[no-any-return]
 
-        # torch.quantile, by which the pipeline continues, takes 2^24 numbers
+        # the pipeline continues by torch.quantile, which takes at most 2^24 numbers
         at_once = max(1, 2**24 // (self.steps_at_once * len(levels) ** 2))
         return _in_parts(forecast, rows, min(ROWS_AT_ONCE, at_once))
 
@@ -368,16 +368,16 @@ class Bolt(ChronosFamily):
     def loss(self, batch: Batch) -> Tensor:
         rows = self.rows(batch)
         target = rows.target.flatten(0, 1)[:, : self.steps_at_once]
-        # on the scale of a context without spread a change is some 100,000, beside which nothing else would count
+        # the loss divides changes by the spread: in a constant context they would be about 100,000, and outweigh all
         target = target.masked_fill(is_constant(rows.by_channel), torch.nan)
         loss: Tensor = self.network(context=rows.by_channel, target=target).loss
         return loss
 
 
 class Chronos2(ChronosFamily):
-    """Chronos-2: patches, REG and patches of the future, with rotary positions.
+    """Chronos-2: tokens are patches, REG and patches of the future, with rotary positions.
 
-    Channels and covariates of a series form a group, whose members see each other.
+    Channels and covariates of a series form a group; members of a group see each other.
     """
 
     name = "chronos2"
@@ -448,11 +448,11 @@ class Chronos2(ChronosFamily):
 
 
 FAMILIES: dict[str, type[ChronosFamily]] = {family.name: family for family in (T5, Bolt, Chronos2)}
-"""By name."""
+"""Families by name."""
 
 
 def check_implementations(config: Any) -> None:
-    """Refuse, by a `ValueError`, a configuration whose kernels transformers would download and run."""
+    """Raise `ValueError` for a configuration whose kernels transformers would download and run."""
     for name in (config._attn_implementation, config._experts_implementation):
         if name not in (None, *IMPLEMENTATIONS):
             raise ValueError(f"{shown(name)} is no attention_implementation; valid: {one_of(IMPLEMENTATIONS)}")
@@ -462,7 +462,7 @@ def configured_family(config: Any) -> type[ChronosFamily]:
     """Find the family of the model that a configuration of transformers describes."""
     if not isinstance(getattr(config, "chronos_config", None), dict):
         raise UserError("its config.json has no chronos_config, as that of every Chronos model does")
-    named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # of the first models, which do not say
+    named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # the first models do not name their class
     classes = {family.pipeline_path.rpartition(".")[2]: family for family in FAMILIES.values()}
     if named not in classes:
         raise UserError(f"its pipeline is {named!r}; valid: {one_of(classes)}")
@@ -490,16 +490,16 @@ def _patches(chronos: Any) -> int:
 
 
 def _in_parts(forecast: Callable[[Tensor], Tensor], rows: ChannelRows, at_once: int) -> Tensor:
-    """Forecast so many contexts `(R, L)` at once: `(R, horizon, N)` each, and `(B, C, horizon, N)` together."""
+    """Forecast `at_once` contexts `(R, L)` at a time, `(R, horizon, N)`; return all as `(B, C, horizon, N)`."""
     with _silent():
         found = torch.cat([forecast(part) for part in torch.split(rows.by_channel, at_once)])
     return found.reshape(*rows.past.shape[:2], *found.shape[1:])
 
 
 class _SameDraws(TorchFunctionMode):
-    """Draw the tokens of each of `count` series, a block of rows, alike; PyTorch's own generators stay as they are.
+    """Draw equal random numbers for each of `count` series (a block of rows), without using PyTorch's generators.
 
-    `torch.multinomial`, which this replaces, draws for a row what depends on those before it.
+    It replaces `torch.multinomial`, whose draws for a row depend on the rows before it.
     """
 
     def __init__(self, sampling: Sampling, count: int, device: torch.device) -> None:
@@ -512,7 +512,7 @@ class _SameDraws(TorchFunctionMode):
         return (self._drawn if func is torch.multinomial else func)(*args, **(kwargs or {}))
 
     def _drawn(self, probabilities: Tensor, num_samples: int) -> Tensor:
-        """One token `(R, 1)` for each row of `(R, V)`, drawn as PyTorch draws one: the first of exponential waits."""
+        """Draw a token `(R, 1)` for each row of `(R, V)` as PyTorch does: the shortest exponential waiting time."""
         assert num_samples == 1, "a path grows by one token at a time"
         each = probabilities.view(self.count, -1, probabilities.shape[-1])
         waits = torch.empty_like(each[0]).exponential_(generator=self.generator)
@@ -521,7 +521,7 @@ class _SameDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Hide the pipelines' warnings of long horizons; `Forecaster` warns of these."""
+    """Hide the pipelines' warnings of long horizons; `Forecaster` gives a warning."""
     from chronos import chronos
 
     level = chronos.logger.level

@@ -1,4 +1,4 @@
-"""Find pretrained weights by their folder or their name on the hub, and open them as a pipeline."""
+"""Find pretrained weights by folder or by name on the hub, and open them as a pipeline."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from safetensors import SafetensorError
 from tsattn.chronos.families import check_implementations, configured_family
 from tsattn.errors import UserError, first_line, folder_path, number_of, one_of
 
-RECORD = "adapted.json"  # in the folder of an adapted model, see `AdaptedChronos.save`
+RECORD = "adapted.json"  # file in the folder of an adapted model, see `AdaptedChronos.save`
 DTYPES = ("auto", "float32", "bfloat16")
 
 _ON_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
-# what chronos-forecasting and transformers raise on a configuration that is not right, or weights that do not load
+# errors of chronos-forecasting and transformers for a wrong configuration, or weights that do not load
 _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, RuntimeError)
 
 
 @dataclass(frozen=True)
 class NamedWeights:
-    """Weights by their name as it was typed: the disk comes first, then the hub."""
+    """Weights by the name that the user gave: a folder on disk is preferred to the hub."""
 
     name: str
-    folder: Path | None = None  # of a Chronos model, or of an adapted one
-    revision: str | None = None  # of a model on the hub
+    folder: Path | None = None  # folder of a Chronos model, adapted or not
+    revision: str | None = None  # revision of a model on the hub
 
     @classmethod
     def of(cls, weights: Any, revision: str | None = None) -> NamedWeights:
-        """Find the weights of a name or path; a path object is never a name on the hub."""
+        """Find weights by name or path; a `Path` is never a name on the hub."""
         if not isinstance(weights, str | PathLike):
             raise UserError(f"a Chronos model is opened by a name or folder, not by {weights!r}")
         name, path = str(weights), folder_path(weights)
@@ -57,7 +57,7 @@ class NamedWeights:
 
 
 def check_extra() -> None:
-    """Refuse to go on without chronos-forecasting; the message names the extra."""
+    """Raise `UserError` if chronos-forecasting is missing; the message names the extra."""
     for package in ("chronos", "transformers"):
         if importlib.util.find_spec(package) is None:
             raise UserError("Chronos models need chronos-forecasting: pip install 'tsattn[chronos]'")
@@ -69,14 +69,14 @@ def open_pipeline(
     """Open the pipeline of a pretrained model from safetensors; no code of the model runs.
 
     Args:
-        name_or_path: the folder of a Chronos model, or its name on the hub, ``amazon/chronos-bolt-small``.
+        name_or_path: the folder of a Chronos model, or its name on the hub, such as ``amazon/chronos-bolt-small``.
         revision: the commit, tag or branch of a model on the hub; a commit pins the weights.
-        device: where to put it.
-        dtype: ``auto``, as it was saved, ``float32`` or ``bfloat16``.
+        device: device of the model.
+        dtype: ``auto`` (the saved type), ``float32`` or ``bfloat16``.
 
     Raises:
-        UserError: without chronos-forecasting; or if the model does not exist, cannot be reached, or has other weights
-            than its configuration asks for.
+        UserError: without chronos-forecasting; or if the model does not exist, cannot be reached, or has weights that
+            do not fit its configuration.
     """
     check_extra()
     if dtype not in DTYPES:
@@ -93,7 +93,7 @@ def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
     from transformers import AutoConfig
 
     where, pinned = str(named.folder or named.name), {"revision": named.revision} if named.revision else {}
-    # weights that lack or that fit nothing are for the sentence below, in place of a table and random numbers
+    # the message below names missing or unfit weights; transformers would print a table and draw random numbers
     options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True, **pinned}
     try:
         with _quiet():
@@ -128,7 +128,7 @@ def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide the progress of reading weights and the report on them; downloads still show."""
+    """Hide progress and reports of reading weights; downloads are still shown."""
     from transformers.utils import logging as theirs
 
     level = theirs.get_verbosity()

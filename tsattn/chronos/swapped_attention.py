@@ -1,6 +1,6 @@
-"""Attentions of this package in the place of those of a Chronos model, with scores on the original's scale.
+"""Attentions of this package that replace attentions of a Chronos model, with scores on the original's scale.
 
-Each is called as its original is. Shape letters as in `tsattn.attention.base`.
+They have the call signature of the originals. Shape letters as in `tsattn.attention.base`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps compute
 
 
 class SwappedAttention(nn.Module):
-    """An attention of this package among the tokens of a Chronos model.
+    """An attention of this package over the tokens of a Chronos model.
 
-    Its `layout` is that of an encoder; None in a decoder, whose tokens count from its first. If it is `as_original`,
-    the full attention that it replaces, it gets the original's mask to the last bit.
+    `layout` describes the tokens of an encoder. In a decoder it is None, and positions count from the first token.
+    `as_original` means full attention like the original: it gets exactly the original's mask.
     """
 
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool) -> None:
@@ -42,19 +42,19 @@ class SwappedAttention(nn.Module):
         self.as_original = as_original
 
     def attend(self, x: Tensor, *, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
-        """`(B, N, D)` of the tokens `x (B, N, D)`; `key_mask (B, N)` is true at keys that may be seen."""
+        """Attend from `x (B, N, D)` to itself; `key_mask (B, N)` is True at keys that may be seen."""
         attention, places = self.attention, {}
         placed = attention.pattern.is_local or attention.pattern.needs_max_length or attention.rotary is not None
         if placed and self.layout is not None:
             places = self.layout.places(x.shape[1], x.device)
         if key_mask is not None:
-            # in a row without anything to see all tokens are alike, and so is what they see
+            # in a row without visible keys all tokens are equal, so seeing them all changes nothing
             key_mask = key_mask | ~key_mask.any(-1, keepdim=True)
         out: Tensor = attention(x, attention_mask=key_mask, bias=bias, **places)
         return out
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **places: Any) -> Tensor:
-        """`(B, N, D)` of queries that score every key, normalised already."""
+        """The output `(B, N, D)` if queries, normalised before, score every key."""
         attention = self.attention
         dropout = attention.dropout if self.training else 0.0
         mixed = full_attention(
@@ -64,17 +64,17 @@ class SwappedAttention(nn.Module):
         return out
 
     def values(self, x: Tensor) -> Tensor:
-        """`(B, G, S, e)`."""
+        """Values `(B, G, S, e)` of tokens `(B, S, D)`."""
         values: Tensor = rearrange(self.attention.value(x), "B S (G e) -> B G S e", G=self.attention.num_kv_heads)
         return values
 
 
 class DistanceBias(nn.Module):
-    """A copy of the relative bias of a `T5Attention`: for each head and bucket of distances in tokens.
+    """A copy of the relative bias of a `T5Attention`: a number for each head and bucket of distances in tokens.
 
-    The nearest distances have a bucket each, further ones share buckets that grow in proportion to the distance, and
-    all from `max_distance` on share the last. In an encoder later tokens have half of the buckets; in a decoder each
-    counts as the token itself.
+    Near distances have a bucket each, and farther distances share buckets that grow with the distance. All distances
+    from `max_distance` on share the last bucket. In an encoder later tokens have half of the buckets; in a decoder they
+    count as distance 0.
     """
 
     def __init__(self, original: Any) -> None:
@@ -85,27 +85,27 @@ class DistanceBias(nn.Module):
         self.weight: Tensor = copy.deepcopy(original.relative_attention_bias.weight)
 
     def forward(self, queries: int, keys: int, seen: int) -> Tensor:
-        """The bias `(1, H, N, S)` of the last `queries` tokens, after `seen` others, looking at the first `keys`."""
-        # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
+        """The bias `(1, H, N, S)` of `queries` tokens that follow `seen` tokens, for the first `keys` tokens."""
+        # compute each distance once, from the lowest to the highest: each row is a slice of this line
         ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
         line: Tensor = self.weight[self.buckets(ahead)].T
         return line.unfold(1, keys, 1).flip(1)[None]
 
     def buckets(self, ahead: Tensor) -> Tensor:
-        """Find the bucket of each number of tokens that a key lies ahead of its query."""
+        """Find the bucket of each distance; `ahead` is the position of the key minus the position of the query."""
         number, first, distance = self.num_buckets, torch.zeros_like(ahead), (-ahead).clamp(min=0)
         if self.both_ways:
             number //= 2
             first, distance = (ahead > 0).long() * number, ahead.abs()
         exact = number // 2
-        # in float32, in which the pretrained weights were assigned to their buckets
+        # float32, as in pretraining: another precision may choose another bucket
         share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
         far = exact + (share * (number - exact)).long()
         return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
 
 
 class SwappedT5Attention(SwappedAttention):
-    """Replaces a self-attention `T5Attention`; copies its relative position bias if it owns one."""
+    """Replaces a self-attention `T5Attention`; copies its relative position bias if it has one."""
 
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool, original: Any) -> None:
         super().__init__(attention, layout, as_original=as_original)
@@ -125,7 +125,7 @@ class SwappedT5Attention(SwappedAttention):
         count = hidden_states.shape[1]
         if position_bias is None and self.relative_bias is not None:
             position_bias = self.relative_bias(count, seen + count, seen)
-        # a mask of padding is the same for every query
+        # a mask of padding is equal for all queries
         of_keys = mask is None or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
         if cache is None and self.layout is not None and not self.as_original and of_keys:
             out = self.attend(hidden_states, key_mask=real_keys(mask), bias=position_bias)
@@ -135,7 +135,7 @@ class SwappedT5Attention(SwappedAttention):
         return out, position_bias, None
 
     def _decode(self, x: Tensor, bias: Tensor | None, cache: Any, seen: int) -> Tensor:
-        """The next tokens `x (B, n, D)` of a decoder with its cache: all keys and values if every pair is scored."""
+        """Outputs of the next decoder tokens `x (B, n, D)`; with full attention the cache has all keys and values."""
         attention = self.attention
         if type(attention.pattern) is not FullPattern:
             out: Tensor = attention(x, cache=_own_cache(cache, self.layer, attention, len(x)), bias=bias)
@@ -148,7 +148,7 @@ class SwappedT5Attention(SwappedAttention):
 
 
 class SwappedCrossAttention(SwappedAttention):
-    """Replaces the `T5Attention` of layer `layer` by which a decoder sees the states of its encoder; full attention."""
+    """Replaces the cross-attention of a decoder, the `T5Attention` of layer `layer`; full attention."""
 
     def __init__(self, attention: Attention, *, as_original: bool, layer: int) -> None:
         super().__init__(attention, None, as_original=as_original)
@@ -160,7 +160,7 @@ class SwappedCrossAttention(SwappedAttention):
     ) -> tuple[Tensor, Tensor | None, None]:
         """Call as `T5Attention`: the output `(B, N, D)`, the bias, and no weights.
 
-        A cache keeps keys and values of the encoder's states `(B, S, D)` for all steps of the decoder.
+        The cache keeps keys and values of the encoder's states `(B, S, D)` for all steps of the decoder.
         """
         attention, states = self.attention, given["key_value_states"]
         past_key_values: Any = given.get("past_key_values")
@@ -178,11 +178,11 @@ class SwappedCrossAttention(SwappedAttention):
 
 
 class SwappedMHA(SwappedAttention):
-    """Replaces an `MHA` of Chronos-2: over time, or without a layout among B series at each of P places `(P, B, D)`."""
+    """Replaces an `MHA` of Chronos-2: over time, or without `layout` among B series at P places `(P, B, D)`."""
 
     @override
     def forward(self, hidden_states: Tensor, mask: Tensor, output_attentions: bool = False, **given: Any) -> Any:
-        """Call as `MHA` with a mask `(B, 1, N, N)` that is added to scores; positions are those of the order."""
+        """Call as `MHA` with a mask `(B, 1, N, N)` that is added to scores; positions follow the tokens' order."""
         from chronos.chronos2.layers import AttentionOutput
 
         if output_attentions:
@@ -195,7 +195,7 @@ class SwappedMHA(SwappedAttention):
 
 
 class PairRotation(nn.Module):
-    """Rotates interleaved pairs of components; the original rotates component p together with p + r/2.
+    """Rotates pairs of neighbouring components; the original rotates component p together with p + r/2.
 
     The conversion chooses the `order (H, r/2)` of the pairs of each head.
     """
@@ -210,7 +210,7 @@ class PairRotation(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate `x (B, H, N, r)` at `positions (1, N)`.
 
-        Angles are counted from the first token and computed in float32, to meet the original's rounding.
+        Angles count from the first token and are computed in float32, so that rounding is as in the original.
         """
         pairs = self.order.shape[-1]
         turns = torch.arange(pairs, device=x.device).float() * 2 / (2 * pairs)
@@ -230,7 +230,7 @@ def without_biases(attention: Attention) -> Attention:
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:
-    """Merge a bias `(1, H, N, S)` and a mask of transformers, bool or to add, into one bias of the type of `x`."""
+    """Merge a bias `(1, H, N, S)` and a mask of transformers (bool or additive) into a bias of the type of `x`."""
     if mask is None:
         return bias
     if mask.dtype != torch.bool:
@@ -241,7 +241,7 @@ def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None
 
 
 def real_keys(mask: Tensor | None) -> Tensor | None:
-    """Which keys `(B, S)` a mask of keys lets all queries see."""
+    """Convert a mask of keys to bool `(B, S)`, True at keys that all queries may see."""
     if mask is None:
         return None
     row = mask[:, 0, 0]
@@ -249,13 +249,13 @@ def real_keys(mask: Tensor | None) -> Tensor | None:
 
 
 class Surroundings:
-    """The `original` module at a site, and what the model decides about attention there.
+    """The `original` module at a site, and the model's settings for an attention at this site.
 
     Attributes:
-        layout: the tokens of the encoder, None for a site that is not in its self-attention.
-        max_tokens: the most tokens that it sees; among series, where there is no limit, as many as of a series.
-        context_tokens: those of them that have positions.
-        rope_base: of rotary positions, None without.
+        layout: the tokens of the encoder; None for a site outside the encoder's self-attention.
+        max_tokens: largest number of tokens at the site; among series, which have no limit, the number of a series.
+        context_tokens: number of these tokens that have positions.
+        rope_base: base of rotary positions, None without them.
     """
 
     def __init__(self, family: ChronosFamily, site: AttentionSite, layout: TokenLayout) -> None:
@@ -275,8 +275,8 @@ class Surroundings:
 def build_swapped(description: Description, around: Surroundings, convert: str) -> SwappedAttention:
     """Build the module for a site, with weights that a conversion replaces.
 
-    Scores are not scaled, as the original's are not, and queries, keys and values have no biases and no norms; `fresh`
-    attention is as its description says, and `project` leaves rotary positions out.
+    As in the original, scores are not scaled, and queries, keys and values have no biases and no norms. Only `fresh`
+    attention follows its description in this. `project` leaves rotary positions out.
     """
     fresh = convert == "fresh"
     kind, chosen = _completed(description, around, fresh)
@@ -284,7 +284,7 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
         {"kind": kind, **chosen},
         d_model=around.original.d_model,
         num_heads=around.num_heads,
-        # blocks by number divide the context; tables by position hold every token
+        # blocks by number divide the context only; tables by position need all tokens
         max_length=around.context_tokens if kind == "mlr" else around.max_tokens,
         rope=around.rope_base is not None and convert != "project",
         causal=around.site.stack == "decoder",
@@ -312,7 +312,7 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
             attention.rotary.base = around.rope_base
     is_full = is_low_rank and attention.pattern.sees_all(around.max_tokens)
     if is_full:
-        # the same pairs with the same components: computed as the original computes them
+        # equal to full attention, so compute it as the original does
         attention.pattern = FullPattern()
         if "impl" not in chosen:
             attention.impl = {"sdpa": "sdpa", "eager": "reference"}[around.implementation]
@@ -342,7 +342,7 @@ def _completed(description: Description, around: Surroundings, fresh: bool) -> t
                 raise UserError(f"attention {kind} cannot have scaling: Chronos does not scale scores (or: fresh)")
             chosen["scaling"] = 1.0
     if "align" in known:
-        # contexts end at one place and are padded in front; decoders go on from their first token
+        # contexts are padded in front and end at one position; decoders start at their first token
         align = "start" if around.layout is None else "end"
         if chosen.setdefault("align", align) != align:
             raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
@@ -350,12 +350,12 @@ def _completed(description: Description, around: Surroundings, fresh: bool) -> t
 
 
 class _Adapted:
-    """A model that the plain class must not load: it would take what fits and draw the rest at random."""
+    """Base of models that the plain class must not load: it would draw missing weights at random."""
 
     token_layout: TokenLayout  # shared with the swapped attentions
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _unfilled, (type(self).__mro__[2],), self.__dict__  # pickle does not find a class that is made here
+        return _unfilled, (type(self).__mro__[2],), self.__dict__  # pickle cannot find a class made at run time
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         raise UserError("an adapted model is saved by AdaptedChronos.save(folder), which records its attention")
@@ -364,7 +364,7 @@ class _Adapted:
         encode: Any = super().encode  # type: ignore[misc]
         given = inspect.signature(encode).bind(*args, **kwargs)
         given.apply_defaults()
-        if "num_output_patches" in given.arguments:  # tokens of the future follow the context of Chronos-2
+        if "num_output_patches" in given.arguments:  # in Chronos-2, tokens of the future follow the context
             reg = int(self.chronos_config.use_reg_token)  # type: ignore[attr-defined]
             self.token_layout.special_tokens = reg + given.arguments["num_output_patches"]
         return encode(*args, **kwargs)
@@ -381,7 +381,7 @@ def _unfilled(plain: Any) -> Any:
 
 
 def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None:
-    """Make a model of a family one of a class that is `_Adapted`; its weights stay."""
+    """Change the class of a model to a subclass that is `_Adapted`; its weights stay."""
     plain: Any = type(model)
     if isinstance(model, _Adapted):
         raise UserError("this model is adapted already: adapt its original, which restore() gives")
@@ -393,7 +393,7 @@ def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None
 
 
 def _own_cache(cache: Any, layer: int, attention: Attention, batch_size: int) -> Cache:
-    """Find this attention's own cache in a layer of a cache of transformers, or make it in a new one."""
+    """Find the cache of this attention in a layer of a transformers cache, or make it."""
     from transformers import DynamicCache
 
     if not isinstance(cache, DynamicCache):
@@ -411,10 +411,10 @@ def _own_cache(cache: Any, layer: int, attention: Attention, batch_size: int) ->
 
 @functools.cache
 def _cache_layer() -> Any:
-    from transformers.cache_utils import CacheLayerMixin  # of the extra
+    from transformers.cache_utils import CacheLayerMixin  # needs the extra `chronos`
 
     class OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-        """A layer of a `DynamicCache` with a cache of `attention`, in which a level keeps only its own keys."""
+        """A layer of a `DynamicCache` that holds a cache of `attention`, in which each level keeps only its keys."""
 
         is_croppable = False
         supports_early_init = False
@@ -425,7 +425,7 @@ def _cache_layer() -> Any:
             self.held: Cache = attention.new_cache(batch_size)
 
         def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-            pass  # tokens take their storage when they come
+            pass  # storage is allocated when tokens come
 
         def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
             raise UserError("this layer holds what its own attention keeps; another cannot use it")

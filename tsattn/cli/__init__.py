@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before it is known to be needed."""
+"""The command line. Heavy modules are imported only when a command needs them."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ _MODULES = {
     **dict.fromkeys(("compare", "report"), "benchmark"),
     **dict.fromkeys(("cost", "datasets", "kernels", "export"), "without_experiment"),
 }
-"""Of commands that are not called as their modules."""
+"""Modules of commands whose name differs from their module's."""
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
-"""Those whose output is not replaced unasked."""
+"""Commands that replace existing output only with `--overwrite`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code: 0, 2 for a mistake or a full disk, 130 if interrupted, 141 if unread.
+    """Run a command and return the exit code: `0`; `2` for an error, `130` if interrupted, `141` if output is closed.
 
-    SIGTERM, as a scheduler sends it at the end of the time, interrupts like Ctrl-C.
+    SIGTERM, which a scheduler sends at the time limit, interrupts like Ctrl-C.
 
     Args:
-        argv: the words after ``tsattn``; those of this process by default.
+        argv: the words after ``tsattn``; by default the arguments of this process.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if threading.current_thread() is not threading.main_thread():  # which alone takes signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread receives signals
         return _guarded(words)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGTERM, _interrupt)
-    if before[signal.SIGINT] is signal.default_int_handler:  # not ignored, as in the background of a shell
+    if before[signal.SIGINT] is signal.default_int_handler:  # a shell ignores SIGINT in the background
         signal.signal(signal.SIGINT, _interrupt)
     try:
         return _guarded(words)
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
+            signal.signal(number, handler or signal.SIG_DFL)  # None: the handler was set from C
 
 
-# once a plain KeyboardInterrupt has left an `exec`, `python -m` ends by SIGINT, not by its exit code
+# a plain KeyboardInterrupt that left an `exec` would make `python -m` end by SIGINT instead of the exit code
 class _Interrupted(KeyboardInterrupt):
-    """Comes of a signal."""
+    """Interruption by a signal."""
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -66,14 +66,14 @@ def _guarded(words: list[str]) -> int:
     words = [word for word in words if word != "--debug"]
     try:
         _run(words)
-        sys.stdout.flush()  # what fails at that is said here
+        sys.stdout.flush()  # errors of this flush are reported below
         return 0
     except (KeyboardInterrupt, Exception) as error:
         stop = _interruption(error)
         if stop is not None:
             print(masked(f"interrupted: {stop or _how_to_resume(words)}"), file=sys.stderr)
             return 130
-        if isinstance(error, BrokenPipeError):  # whoever read this has seen enough
+        if isinstance(error, BrokenPipeError):  # the reader of the output has closed it
             drop_output()
             return 141
         is_memory = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
@@ -94,9 +94,9 @@ def _guarded(words: list[str]) -> int:
 
 
 def _interruption(error: BaseException | None) -> str | None:
-    """How to resume after an interruption, of which a library may have made an ImportError; None for another error."""
+    """How to resume if an interruption caused this error, which may be a library's ImportError; else None."""
     seen: list[BaseException] = []
-    while error is not None and error not in seen:  # causes may go round in a circle
+    while error is not None and error not in seen:  # causes may form a circle
         if isinstance(error, KeyboardInterrupt):
             return str(error)
         seen.append(error)
@@ -116,7 +116,7 @@ def _check_name(name: str, valid: Collection[str], what: str) -> None:
 
 
 def _run(words: list[str]) -> None:
-    for before, word in pairwise(["", *words]):  # an empty variable of a shell, which would count as not given
+    for before, word in pairwise(["", *words]):  # an empty shell variable would be read as a missing word
         if not word or (word.startswith("-") and word.endswith("=")):
             name = word.removesuffix("=") or (before if before.startswith("-") else "a word")
             raise UserError(f"{name} is empty; give a value, or leave it out")

@@ -1,4 +1,4 @@
-"""`tsattn benchmark`, `compare` and `report`: many runs, and what their records say."""
+"""`tsattn benchmark`, `compare` and `report`: run many models and summarise their records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _how(options: Any, jobs: int, command: str) -> Options:
 
 
 def benchmark(words: Words) -> None:
-    """Run what is left of a suite."""
+    """Run the unfinished runs of a suite."""
     options = words.options
     if options.suite is None:
         names = one_of(config_names("suites/*.yaml"))
@@ -33,7 +33,7 @@ def benchmark(words: Words) -> None:
     from tsattn.leaderboard.page import write_pages
     from tsattn.leaderboard.runner import Runner
 
-    # where files lie says nothing on another machine
+    # paths of this machine mean nothing on another machine
     shown = flat(pair for pair in words.given if pair[0] not in ("--folder", "--output"))
     how = _how(options, 1, shlex.join(["tsattn", "benchmark", *shown]))
     limits = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
@@ -48,7 +48,7 @@ def benchmark(words: Words) -> None:
 
 
 def compare(words: Words) -> None:
-    """Compare models that are trained for it, or finished runs."""
+    """Train and compare models, or compare finished runs."""
     options, overrides = words.options, given_overrides(words.pairs)
 
     from tsattn.leaderboard.compare import Plan, compare_runs
@@ -78,7 +78,7 @@ def compare(words: Words) -> None:
 
 
 def given_overrides(pairs: list[Pair]) -> dict[str, Any]:
-    """Dotted options as values by their paths."""
+    """Values of dotted options, by path."""
     if strange := [name for name, _ in pairs if not name.startswith("--") or "." not in name]:
         raise UserError(f"compare has no option {strange[0]}; see `tsattn compare --help`")
     return {name.removeprefix("--"): as_yaml(name, text) for name, text in pairs}
@@ -92,12 +92,12 @@ def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
 
 
 def given_values(what: str, text: str) -> list[Any]:
-    """Values with commas between them; each may be YAML, as ``{kind: mlr, ranks: [8, 8]}``."""
+    """Parse values with commas between them; each may be YAML, such as ``{kind: mlr, ranks: [8, 8]}``."""
     return as_yaml(what, f"[{text}]")  # type: ignore[no-any-return]
 
 
 def report(words: Words) -> None:
-    """Write the page of records."""
+    """Write a page that reports records."""
     options, records = words.options, words.free
     if not records:
         raise UserError("report needs records: name a folder with records.parquet, as `benchmark` writes it")

@@ -1,4 +1,4 @@
-"""`tsattn fit`: words to an experiment, to its result, to lines."""
+"""`tsattn fit`: parse words, run the experiment, print its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _say(line: str) -> None:
 
 
 def fit(words: Words) -> None:
-    """Fit and test; a `UserError` says what is wrong."""
+    """Fit and test; raise `UserError` for a mistake."""
     with session():
         result = _result(words)
         if result.tables:

@@ -27,11 +27,11 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.attention_layers import attention_layers, window_title
 from tsattn.predictors.fitted import beyond_training, forecast_batches, with_levels
 
-_MOST = 6  # series in a figure
+_MOST = 6  # most series in a figure
 
 
 def validate(words: Words) -> None:
-    """Score a trained model on the validation part, or of `test` on the test part."""
+    """Score a trained model on the validation set, or on the test set if the command is `test`."""
     options, by, part = words.options, words.options.by, "val" if words.command == "validate" else "test"
     with session(), tempfile.TemporaryDirectory() as temporary:
         experiment = words.experiment()
@@ -49,7 +49,7 @@ def validate(words: Words) -> None:
             check_group(by, panel.id_name)
         recorder = None if options.figure is None else ResidualRecorder(panel)
         of_rows: dict[str, Any] = {"by_step": recorder is not None or by == "step", "watch": recorder}
-        of_rows["folder"] = Path(temporary) if by in ("series", "origin") else None  # rows too many for memory
+        of_rows["folder"] = Path(temporary) if by in ("series", "origin") else None  # on disk: too many rows for memory
         tables = tables_beside_baselines(with_levels(fitted, panel.ids).predictor, data, part, execution, **of_rows)
         name, errors = next(iter(tables.items()))
         head = title(data, int(errors.scores()["windows"]), part)
@@ -71,7 +71,7 @@ test = validate
 
 
 def predict(words: Words) -> None:
-    """Forecast beyond the end of the data; a `UserError` says what is wrong."""
+    """Forecast beyond the end of the data; raise `UserError` for a mistake."""
     options, futures = words.options, words.options.future or [None]
     with session():
         experiment = words.experiment()
@@ -84,13 +84,13 @@ def predict(words: Words) -> None:
             say(f"forecasting with {options.ckpt_path}, refitted on all rows")
         frames: list[pd.DataFrame] = []
         for number, future in enumerate(futures):
-            with quiet(number > 0):  # the series are the same each time
+            with quiet(number > 0):  # warn about the series only once
                 frame, data, predictor = _forecast(experiment, options, future)
             frames += in_scenario([frame], number) if len(futures) > 1 else [frame]
         frame = pd.concat(frames, ignore_index=True)
         write_frame(frame, output, options.overwrite)
         steps, stamps = number_of(options.horizon or data.prediction_length, "step"), frame.iloc[:, 1]
-        # without times of day where all are midnights
+        # dates suffice if all stamps are midnights
         first, last = (one.date() if are_dates(stamps) else one for one in (stamps.min(), stamps.max()))
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
         say(f"{output}: {steps} of {extent(data)}, {first} to {last}{of_scenarios}, in original units")
@@ -116,7 +116,7 @@ def _forecast(
 
 
 def attention(words: Words) -> None:
-    """Draw or write the attention in one window; a `UserError` says what is wrong."""
+    """Draw or write the attention in one window; raise `UserError` for a mistake."""
     options, part, window = words.options, words.options.part, words.options.window
     with session():
         experiment = words.experiment()
@@ -143,7 +143,7 @@ def attention(words: Words) -> None:
         head_line = window_title(fitted, panel, batch, layers)
         if is_table:
             frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
-            # queries and keys of several kinds become text
+            # a column with several types of queries or keys becomes text
             mixed = [name for name in ("query", "key") if frame[name].dtype == object]
             write_frame(frame.astype(dict.fromkeys(mixed, str)), output, options.overwrite)
         else:

@@ -1,4 +1,4 @@
-"""`tsattn tune`: search for better values of a configuration, by validation alone."""
+"""`tsattn tune`: search for better values of a configuration, by validation error only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tsattn.experiments import Experiment
     from tsattn.tuning import HeldData, Search
 
-STORAGE = "TSATTN_STORAGE"  # the variable of the environment that may hold the URL of the storage
+STORAGE = "TSATTN_STORAGE"  # environment variable for the URL of the storage
 _OF_FIT_ALONE = ("--run", "--ckpt_path", "--start", "--resume", "--refit")
 _SEEN = (
     "warning: everybody on this machine can see a password on a command line, which is why it is written nowhere else; "
@@ -37,7 +37,7 @@ _SEEN = (
 
 
 def tune(words: Words) -> None:
-    """Run or resume a study; a `UserError` says what is wrong."""
+    """Run or resume a study; raise `UserError` for a mistake."""
     options, rest = words.options, [*words.free, *flat(words.pairs)]
     if options.search is None:
         names = one_of(config_names("search/*.yaml"))
@@ -51,7 +51,7 @@ def tune(words: Words) -> None:
         raise UserError("--study is a folder; the URL of a database is for --storage")
     taken, file = Words("fit", rest), find_config(options.search, "search space", "search")
     configs = [value for name, value in words.pairs if name == "--config" and value is not None]
-    # the same for the same command, which resumes its study
+    # the default folder depends on the command only, so that repeating the command resumes its study
     folder = Path(options.study or Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(file)])))
     run = folder / "test"
     if options.test and run.exists():
@@ -79,7 +79,7 @@ def tune(words: Words) -> None:
 
 
 def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namespace, command: list[str]) -> None:
-    """Check everything, run the trials, and write down what they found; the command is that without passwords."""
+    """Check everything, run the trials and write their results; `command` has no passwords."""
     from tsattn import tuning
     from tsattn.experiments.experiment import RESULTS_VERSION, fingerprint
     from tsattn.tuning.study import FILE, reason
@@ -127,7 +127,7 @@ def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namesp
 def _write(
     base: Experiment, held: HeldData, study: Study, search: Search, folder: Path, folds: int, as_it_is: Any, words: Any
 ) -> None:
-    """Write the files of the study folder, each all or nothing: several processes may do so at once."""
+    """Write the files of the study folder, each completely or not at all: several processes may write at once."""
     from tsattn.experiments.measuring import device_type
     from tsattn.tuning import best_trial, error_word
     from tsattn.tuning.study import figures, front, importances, trial_table
@@ -147,7 +147,7 @@ def _write(
         for name, text in configs.items():
             write_text(folder / "front" / name, text)
         for file in {*(folder / "front").glob("trial_*.yaml")} - {folder / "front" / name for name in configs}:
-            file.unlink(missing_ok=True)  # beaten since
+            file.unlink(missing_ok=True)  # no longer on the front
     default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
     states = [trial.state.name.lower() for trial in trials]
 

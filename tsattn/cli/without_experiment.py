@@ -1,4 +1,4 @@
-"""`tsattn export`, `datasets`, `cost` and `kernels`: commands that parse no experiment."""
+"""`tsattn export`, `datasets`, `cost` and `kernels`: commands without an experiment."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _wrapped(start: str, text: str) -> str:
 
 
 def datasets_fetch(words: Words) -> None:
-    """Download the file of a data set, unless it is there; a `UserError` says where to get it."""
+    """Download the file of a data set if it is missing; a `UserError` says where to get it."""
     card, root = _named(words, "fetch")
     if card.file is None:
         print(f"{card.name} is embedded in a package that tsattn requires: there is nothing to fetch")
@@ -94,7 +94,7 @@ def datasets_fetch(words: Words) -> None:
 
 
 def datasets_check(words: Words) -> None:
-    """Print a line a data set, and one for each thing that differs; a `UserError` if anything does."""
+    """Print a line for each data set and each difference; raise `UserError` if there are differences."""
     from tsattn.data.public.public_data import differences
 
     root, cards, failed = data_root(words.options.root), [card_of(name) for name in words.free], []
@@ -108,13 +108,13 @@ def datasets_check(words: Words) -> None:
 
 
 def _typed(words: Words) -> dict[str, Any]:
-    """The options of a table that were typed."""
+    """The typed options of a table."""
     others = ("output", "overwrite")
     return {name: value for name, value in vars(words.options).items() if value is not None and name not in others}
 
 
 def datasets_convert(words: Words) -> None:
-    """Convert a table, and say what came of it."""
+    """Convert a table and describe the result."""
     if len(words.free) != 2:
         raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
     from tsattn.data.mapped import convert, open_panel
@@ -129,7 +129,7 @@ def datasets_convert(words: Words) -> None:
 
 
 def datasets_diagnose(words: Words) -> None:
-    """Print what is found in a file, and write it."""
+    """Diagnose a file; print and write the findings."""
     if len(words.free) != 1:
         raise UserError("diagnose needs a file: datasets diagnose FILE")
     from tsattn.diagnosis import diagnose
@@ -180,7 +180,7 @@ def cost(words: Words) -> None:
 
 
 def kernels(words: Words) -> None:
-    """Say which kernels are in use, or why none."""
+    """Print which kernels are in use, or why there are none."""
     from tsattn.ops.native.library import VARIABLE, build_library, why_no_kernels
     from tsattn.ops.native.record import kernel_facts
 

@@ -1,12 +1,12 @@
-"""The words of the command line: `help.txt` is help, parser and reference of every command.
+"""The words of the command line: `help.txt` defines help, parser and reference of every command.
 
-A line of it that begins with `#` begins a page. A paragraph of indented lines is a group of options under its title;
-all others are prose. A line of a group is the letters of the commands that have the option, where several share a
-table; the option, with a word for its value (three dots: it may be repeated); what it does; and its default.
+A line that begins with `#` begins a page. A paragraph of indented lines is a group of options under its title; other
+paragraphs are prose. A line of a group names the option and a word for its value, its effect, and its default. Three
+dots after the value mean that the option may be repeated. If commands share a table, their letters come first.
 
-jsonargparse parses the experiment. What is said of backbone and attention is set in the parsed description, by the
-rules of `overrides` in Python: naming another kind must drop the arguments of the old one, and the kind may stand in
-any configuration that is read; jsonargparse has no type for that.
+jsonargparse parses the experiment, but not the options of backbone and attention. These are set in the parsed
+description, by the rules of `overrides` in Python: naming another kind must drop the arguments of the old kind. The
+kind may come from any configuration that is read; jsonargparse has no type for that.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _SHARED = {
     **{f"datasets {name}": ("tables", name[0]) for name in ("list", "info", "fetch", "convert", "diagnose")},
     "datasets check": ("tables", "k"),
 }
-"""The table that a page shares with others, and its letter there."""
+"""The table that a page shares with other pages, and its letter in the table."""
 _OPEN: dict[str, str | tuple[str, ...]] = dict.fromkeys((*OF_EXPERIMENTS, "tune", "compare"), "-")
 _OPEN |= {"cost": ("--attention.", "--model.backbone.attention.")}
-"""Commands that take flags that are not listed, and how these begin."""
+"""Commands that take unlisted flags, and the beginnings of these flags."""
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 _ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 
@@ -63,7 +63,7 @@ def _seconds(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    if not re.fullmatch("-?[0-9]+", text.strip()):  # `int` takes 1_6 and +16, too
+    if not re.fullmatch("-?[0-9]+", text.strip()):  # `int` would accept 1_6 and +16
         raise ValueError(text)
     return int(text)
 
@@ -94,11 +94,11 @@ _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
     "PART": (str, lambda name: name in ("test", "val"), "test or val"),
     "PERCENT": (yaml.safe_load, _is_percent, 'a number, or a list, such as "[80, 95]"'),
 }
-"""How a value is read, whether it is valid, and what it must be, by its word; others are text."""
+"""For each word for a value: its reader, its check, and a description for messages. Other words are text."""
 
 
 class Option(NamedTuple):
-    """An option, or a free word: its name, a word for its value if it takes one, what it does, its default as YAML."""
+    """An option or a free word: its name, a word for its value or "", its effect, its default as YAML."""
 
     name: str
     value: str
@@ -106,7 +106,7 @@ class Option(NamedTuple):
     default: str
 
     def parsed(self, text: str | None) -> Any:
-        """The value that was typed; a `UserError` for none, or one of another kind."""
+        """Convert the typed value; raise `UserError` if it is missing or invalid."""
         if not self.value:
             if text is not None:
                 raise UserError(f"{self.name} takes no value, not {text}: give it, or leave it out")
@@ -133,7 +133,7 @@ class Group(NamedTuple):
 
 @lru_cache
 def page(name: str) -> tuple[str | Group, ...]:
-    """The paragraphs of a page; the first are its usages."""
+    """The paragraphs of a page; its usage comes first."""
     text = Path(__file__).with_name("help.txt").read_text("utf-8")
     pages = dict(part.split("\n", 1) for part in f"\n{text}".split("\n# ")[1:])
     table, letter = _SHARED.get(name, ("", ""))
@@ -167,13 +167,13 @@ def groups(name: str) -> list[Group]:
 
 
 COMMANDS = {one.name: one.what for one in groups("tsattn")[0].options}
-"""What each command does."""
+"""Purpose of each command."""
 ACTIONS = [one.name for one in groups("datasets")[0].options]
-"""Of `datasets`."""
+"""Actions of `datasets`."""
 
 
 def own_options(name: str) -> dict[str, Option]:
-    """The options and free words of a page that are no keys of a configuration, by name."""
+    """The options and free words of a page that are not keys of a configuration, by name."""
     listed = [option for group in groups(name) for option in group.options]
     if name in OF_EXPERIMENTS or name == "cost":
         keys = ("--config", "--data", "--attention", "--seed_everything")  # without a dot
@@ -182,7 +182,7 @@ def own_options(name: str) -> dict[str, Option]:
 
 
 def help_text(name: str) -> str:
-    """What `--help` prints."""
+    """The text that `--help` prints."""
     lines = []
     for part in page(name):
         if isinstance(part, str):
@@ -200,11 +200,11 @@ def help_text(name: str) -> str:
 
 
 def as_pairs(words: Iterable[str], command: str) -> list[Pair]:
-    """Flags with their values, by the page of a command; a word without a flag stands alone."""
+    """Pair flags with their values, by the page of a command; a word without a flag has no partner."""
     flags, pairs = {one.name for one in own_options(command).values() if not one.value}, list[Pair]()
     for word in words:
         flag, value = pairs[-1] if pairs else ("", None)
-        # which `Option.parsed` refuses for those without a value; a finished run takes no free words
+        # a finished run takes no free words, so a word is a value, which `Option.parsed` may refuse
         takes = flag not in flags or command in OF_EXPERIMENTS[1:] or word.lower() in ("true", "false")
         if word.startswith("-") and not re.fullmatch(r"-[\d.].*|-inf|-nan", word):
             name, equals, text = re.sub("^-c=?(?=.)", "--config=", word).partition("=")
@@ -217,12 +217,12 @@ def as_pairs(words: Iterable[str], command: str) -> list[Pair]:
 
 
 def flat(pairs: Iterable[Pair]) -> list[str]:
-    """Words of pairs."""
+    """The words of pairs, in order."""
     return [word for pair in pairs for word in pair if word is not None]
 
 
 def as_yaml(name: str, text: str | None, or_text: bool = False) -> Any:
-    """The value that was typed for an option, read as YAML; a `UserError` without one, or if it must be YAML."""
+    """Read the typed value of an option as YAML, or as text if `or_text`; raise `UserError` if that fails."""
     if text is None:
         raise UserError(f"{name} needs a value: {name}=VALUE")
     try:
@@ -234,7 +234,7 @@ def as_yaml(name: str, text: str | None, or_text: bool = False) -> Any:
 
 
 def say(text: str) -> None:
-    """Print a line at once; once nobody reads it any more, say no more and go on, as work is not to be lost by that."""
+    """Print a line at once. After the reader closes the output, print nothing, so that the work continues."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -242,8 +242,8 @@ def say(text: str) -> None:
 
 
 def drop_output() -> None:
-    """Let what is printed from now on, and what is left to be printed at the end, go nowhere."""
-    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # no file, or a closed one
+    """Discard all further output, including buffered text."""
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # stdout is no file, or closed
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
@@ -267,32 +267,32 @@ def session() -> Iterator[None]:
 
 _TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-_KNOWN = (  # of the data, what a trained model knows already
+_KNOWN = (  # options of the data that a trained model fixes
     *("context_length", "prediction_length", "season_length", "batch_size", "scaling", "frequency", "val_windows"),
     "transform",
     *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
 )
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-# these have a sentence of their own
+# these options are refused elsewhere, with their messages
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
-# of the model, what means something without a training, too
+# options of the model that have an effect without a training, too
 _FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 
 
 class Words:
-    """Words after a command, taken apart by its page; a `UserError` names one that is not valid.
+    """Words after a command, parsed by its page; a `UserError` names an invalid word.
 
-    Of a command of an experiment, what a run folder or a table stands for is added; nothing heavy is imported before
-    `experiment`.
+    For a command of an experiment, the configuration of a run folder or table is added. No heavy module is imported
+    before `experiment` is called.
 
     Attributes:
-        command: with its action.
+        command: the command with its action.
         typed: the whole command.
         given: its words, as flags with their values.
-        options: those of the page, with their defaults.
+        options: the options of the page, with their defaults.
         free: words without a flag.
-        pairs: flags of no option of the page, such as those of a configuration, with their values.
-        limits: of the Trainer, that a resumed run is given.
+        pairs: flags that the page does not list, such as keys of a configuration, with their values.
+        limits: limits of the Trainer for a resumed run.
     """
 
     def __init__(self, command: str, words: list[str]) -> None:
@@ -319,7 +319,7 @@ class Words:
             run.check_trained()
             if all(name != "--config" for name, _ in self.pairs):
                 self.pairs.insert(0, ("--config", str(run.config)))
-        for number, (name, value) in enumerate(self.pairs):  # before anything heavy
+        for number, (name, value) in enumerate(self.pairs):  # before heavy imports
             if name == "--config" and value is not None:
                 path = find_config(value)
                 read_config(path)
@@ -344,14 +344,14 @@ class Words:
             value = (given or None) if is_many else given[-1] if given else default
             setattr(self.options, flag[2:].replace("-", "_"), value)
         begins, valid = _OPEN.get(self.command), _option_names(self.command)
-        places = [one for one in known if one not in values]  # of free words
+        places = [one for one in known if one not in values]  # names of free words
         takes_all = begins == "-" or any("..." in one for one in places)
         for word in [*(flag for flag, _ in self.pairs), *([] if takes_all else self.free[len(places) :])]:
             if begins is None or not f"{word}.".startswith(begins):
                 raise UserError(f"unknown argument {word}{did_you_mean(word, valid)}; valid: {one_of(valid)}")
 
     def _take_table(self) -> None:
-        """Read a table instead of the data of all configurations, by the options of data that were typed."""
+        """Let a typed table, with the typed options of data, replace the data of all configurations."""
         tables = [one for one in self.free if one.lower().endswith(_TABLES) or Path(one).is_dir()]
         if not tables:
             return
@@ -363,10 +363,10 @@ class Words:
         kind = "MappedDataModule" if is_panel_folder(Path(tables[0])) else "CSVDataModule"
         self.free.remove(tables[0])
         self.pairs += [("--data", kind), ("--data.path", tables[0])]
-        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # after the class that has them
+        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # options after the class that takes them
 
     def _reopen(self) -> None:
-        """Put the configuration of a finished run first, and take its checkpoint: to forecast, that of a refit."""
+        """Put the configuration of a finished run first, and choose its checkpoint: of a refit, if it forecasts."""
         for name, value in self.pairs:
             if name in ("--trainer.devices", "--trainer.num_nodes") and value not in ("1", "auto", "[0]"):
                 what = f"{self.command} runs on one device, so that no window counts twice"
@@ -378,7 +378,7 @@ class Words:
             return
         run, has_input = RunFolder(options.run), getattr(options, "input", None) is not None
         run.check_trained()
-        # which rows a window of a part begins at is decided by the split
+        # the split decides where the windows of a part begin; a forecast beyond the data does not need it
         is_beyond = self.command == "predict" or (self.command == "attention" and options.window is None)
         idle = _KNOWN + (("resident_gb", *_SPLIT) if is_beyond else ())
         idle += ("", "class_path", "path", "root", "folder", "verify") if has_input else ()
@@ -407,7 +407,7 @@ class Words:
         self.pairs.insert(0, ("--config", str(run.config)))
 
     def check_trained(self, predictor: str) -> None:
-        """Refuse typed options of a training for a predictor that is not trained; those of a file may stay."""
+        """Refuse typed options of a training if the predictor is not trained; options in a file may stay."""
         useful = {"model": ("", *_FITTED), "trainer": ("", *_TRAINER, *_REFUSED, "fast_dev_run")}
         valid = [f"--{root}.{one}" for root, names in (("model", _FITTED), ("trainer", _TRAINER)) for one in names]
         self._refuse_idle(useful, f": {predictor} is not trained", valid)
@@ -415,7 +415,7 @@ class Words:
     def _refuse_idle(
         self, useful: Mapping[str, Iterable[str]], why: str, valid: list[str], idle: Iterable[str] = ()
     ) -> None:
-        """Refuse a flag that would do nothing: all but the useful ones of their sections, and the idle ones of data."""
+        """Refuse flags without effect: `idle` options of data, and options that are not `useful` in their section."""
         for name, _ in self.pairs:
             root, _, rest = name.removeprefix("--").partition(".")
             part = rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
@@ -423,7 +423,7 @@ class Words:
                 raise UserError(f"{name} would do nothing{why}; valid are {one_of(valid)}")
 
     def experiment(self) -> Experiment:
-        """Parse the experiment; a SystemExit ends the command where the words ask to print the configuration."""
+        """Parse the experiment. With `--print_config`, print the configuration and raise SystemExit."""
         from tsattn.experiments.experiment import Experiment, parsed_words, plain
 
         descriptions, pairs = take_descriptions(self.pairs)
@@ -431,7 +431,7 @@ class Words:
         parts = parsed_words(flat(pairs), f"tsattn {self.command}", (*own, *["--horizon"] * (self.command == "fit")))
         if descriptions:
             parts.model.backbone = with_values(plain(parts), descriptions)["model"]["backbone"]
-        if {"--data.context_length", "--data.init_args.context_length"} & dict(pairs).keys():  # also if it would choose
+        if {"--data.context_length", "--data.init_args.context_length"} & dict(pairs).keys():  # a typed context wins
             predictor = build_predictor(plain(parts)["model"]["backbone"])
             parts.model.backbone = predictor.with_context(parts.data.init_args["context_length"]).description
         if self.options.print_config:
@@ -440,7 +440,7 @@ class Words:
         return Experiment.of_parts(parts)
 
     def input_files(self, experiment: Experiment) -> list[str | None]:
-        """The file of the data, and that of ``--input``, where there are such."""
+        """The paths of the data file and of ``--input``; None if not given."""
         return [get_at(experiment.data, "init_args.path", None), getattr(self.options, "input", None)]
 
 
@@ -450,9 +450,9 @@ def _option_names(name: str) -> list[str]:
 
 
 def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
-    """Take what is said of backbone and attention, by dotted paths, from the other flags.
+    """Separate options of backbone and attention, as values by dotted path, from the other flags.
 
-    Arguments may stand before the kind that they are of; naming a kind once more starts afresh.
+    Arguments may come before their kind; a second kind removes all arguments before it.
     """
     found: dict[str, Any] = {}
     left, named = list[Pair](), set[str]()
@@ -469,5 +469,5 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
         if argument in ("", "kind") and root in named:
             found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}
         named |= {root} if argument in ("", "kind") else set()
-        found[path] = as_yaml(name, value, or_text=True)  # what takes it says what it must be
+        found[path] = as_yaml(name, value, or_text=True)  # the backbone checks the value
     return found, left

@@ -1,4 +1,4 @@
-"""Data from files and frames to batches; names are imported lazily, so that cards need neither pandas nor torch."""
+"""From files and frames to batches of windows. Names are imported lazily, so that cards need no pandas or torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATA_MODULES = {
     "MappedDataModule": "tsattn.data.datamodule.MappedDataModule",
     "PublicDataModule": "tsattn.data.public.public_data.PublicDataModule",
 }
-"""The import path of each data set that a configuration can name; its class is a name of this package too."""
+"""Import path of each data set that a configuration can name. Each class can also be imported from this package."""
 
 _HOMES = {
     "data_options": ("DataOptions", "WindowOptions"),

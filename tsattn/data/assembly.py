@@ -1,7 +1,7 @@
-"""From the rows of a table, in memory or part by part, to a panel: each row at its place on the grid of its series.
+"""Turn the rows of a table, in memory or in parts, into a panel: each row at its place on the time grid of its series.
 
-Rows are read twice: `Survey` counts what each series has, `_Places` writes each row to its place. Its array `source`
-holds the number of the row that came to each place, from 1. Regular rows in memory stay in place.
+Rows are read twice: `Survey` collects the facts of each series, then `_Places` writes each row to its place. Its array
+`source` holds, for each place, the number (from 1) of the row written there. Regular rows in memory are not copied.
 
 Shape letters: R rows, S series, C targets, P past and F future covariates, K static columns.
 """
@@ -29,15 +29,15 @@ logger = logging.getLogger("tsattn")
 
 Array = NDArray[Any]
 
-_MISSING = "missing"  # the category of a series that has none
-_FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add so many rows, or so many times the rows given
-_HEAD = 1 << 22  # rows of one series that its frequency is found from
-_BLOCK = 1 << 20  # rows of the arrays that are looked at together
-_MOST_TEXTS = 1 << 16  # categories of a covariate that are remembered
+_MISSING = "missing"  # the category of a series without a category
+_FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add the first number plus the second times the given rows
+_HEAD = 1 << 22  # most rows of a series from which to find its frequency
+_BLOCK = 1 << 20  # rows of the arrays to process at a time
+_MOST_TEXTS = 1 << 16  # most categories of a covariate to remember
 _REGULAR = "date months by their first or last day, or give another `frequency`, such as SMS-15 for half months"
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _ROW_PARTS = {"values": "values", "past_covariates": "past", "future_covariates": "known", "weight": "weights"}
-_PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}  # nanoseconds; 1 of steps
+_PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}  # nanoseconds; 1 for steps
 
 
 def in_memory(name: str, shape: tuple[int, ...]) -> Array:
@@ -47,22 +47,22 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Assembly:
-    """Puts the rows of a table together."""
+    """Assembles a panel from the rows of a table."""
 
-    parts: Callable[[], Iterable[Rows]]  # gives the rows at each call; the last part may be those of a future
+    parts: Callable[[], Iterable[Rows]]  # returns the rows at each call; the last part may be a future
     roles: Roles
     source: str  # names the table in messages
-    where: Callable[[int], str]  # names a row, counted over all parts, in messages
+    where: Callable[[int], str]  # names a row in messages, by its number over all parts
     frequency: str | None = None  # None infers it
-    max_filled: float = 1.0  # the share of the rows of a series that may be filled
-    every_target: bool = False  # leave out channels without any value
-    is_strict: bool = False  # log no missing values
-    times: Callable[[], Iterable[Rows]] | None = None  # as `parts`, for series and time alone
-    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes an array, of zeros for `source`
-    final_ids: Callable[[list[Any]], list[Any]] = list  # turns the ids of the rows into those of the panel
+    max_filled: float = 1.0  # largest share of the rows of a series that may be filled
+    every_target: bool = False  # leave out channels without values
+    is_strict: bool = False  # do not log missing values
+    times: Callable[[], Iterable[Rows]] | None = None  # like `parts`, but only series and time
+    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes an array; zeros for `source`
+    final_ids: Callable[[list[Any]], list[Any]] = list  # converts the ids of the rows to the ids of the panel
 
     def panel(self) -> tuple[Panel, Array | None]:
-        """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled."""
+        """Make the panel, and the column of weights `(rows, 1)`, NaN in filled rows."""
         survey = Survey(self.roles)
         for rows in self.parts():
             survey.add(rows)
@@ -70,31 +70,31 @@ class Assembly:
 
 
 class Survey:
-    """What each series has; series are numbered in the order of their first rows."""
+    """Facts about each series; series are numbered in the order of their first rows."""
 
     def __init__(self, roles: Roles) -> None:
         self.roles = roles
-        self.ids: dict[Any, int] = {}  # of each series its number
+        self.ids: dict[Any, int] = {}  # number of each series
         C, K = len(roles.target), len(roles.static)
-        # of each series: first and last in nanoseconds, or steps; late, if a row came before an earlier one; known,
-        # how many values; static, numbers of categories, or -1; lacking, the first row without one, from 1, or 0
+        # for each series: first and last time in nanoseconds or steps; late: whether rows are out of order; known:
+        # number of values; static: number of the category or -1; lacking: first row without category, from 1, or 0
         self._new: dict[str, Any] = {
             **{"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0},
             **{"known": [0] * C, "static": [-1] * K, "lacking": [0] * K},
         }
         self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
-        self.has_value = np.zeros(len(roles.past) + len(roles.future), bool)  # of covariates
-        self.texts: dict[str, dict[str, int] | None] = {}  # of covariates that are categories; None of numbers
-        self.static: dict[str, dict[str, int]] = {name: {} for name in roles.static}  # of each text its number
-        self.time: Any = None  # none at all, in the zone and finest unit of all rows
+        self.has_value = np.zeros(len(roles.past) + len(roles.future), bool)  # whether a covariate has values
+        self.texts: dict[str, dict[str, int] | None] = {}  # categories of a covariate; None if it is numeric
+        self.static: dict[str, dict[str, int]] = {name: {} for name in roles.static}  # number of each text
+        self.time: Any = None  # an empty index with the zone and the finest unit of all rows
         self.rows = 0
-        self.regular: tuple[Array, Array] | None = None  # steps and first rows of the series, if no row is out of order
+        self.regular: tuple[Array, Array] | None = None  # steps and first rows of the series, if rows are in order
 
     def add(self, rows: Rows) -> None:
-        """Count some rows."""
+        """Include more rows in the facts."""
         time = rows.time[:0]
         self.time = time if self.time is None else self.time
-        # offsets that are the same all year may differ from part to part
+        # constant offsets may differ from part to part
         zones = [getattr(one, "tz", None) for one in (time, self.time)]
         if zones[0] != zones[1] and all(zone is not None and zone.utcoffset(None) is not None for zone in zones):
             time, self.time = (pd.DatetimeIndex(one).tz_convert("UTC") for one in (time, self.time))
@@ -143,20 +143,20 @@ class Survey:
         self.rows += len(codes)
 
     def codes(self, rows: Rows) -> Array:
-        """`(R,)` the number of the series of each row."""
+        """`(R,)`: the number of the series of each row."""
         places = np.array([self.ids.get(name, -1) for name in rows.names], np.int64)
         if (places < 0).any():
             raise UserError(f"{rows.where(0)}: the file was changed while it was read; start again")
         return rows.series if np.array_equal(places, np.arange(len(places))) else places[rows.series]
 
     def stamps(self, numbers: Array) -> Times:
-        """Nanoseconds as stamps in the time zone of the rows; or steps."""
+        """Convert nanoseconds to stamps in the time zone of the rows; keep steps."""
         is_time = isinstance(self.time, pd.DatetimeIndex)
         return times_of(numbers, "ns" if is_time else None, getattr(self.time, "tz", None))
 
     @property
     def categories(self) -> Categories:
-        """The categories of the covariates that are such, sorted."""
+        """The sorted categories of the covariates that have categories."""
         return {name: tuple(sorted(known)) for name, known in self.texts.items() if known is not None}
 
     def _add_covariates(self, rows: Rows) -> None:
@@ -178,11 +178,11 @@ class Survey:
     def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
         known = self.static[name]
         numbers = np.array([*(known.setdefault(text, len(known)) for text in rows.categories[name]), -1], np.int64)
-        own = numbers[np.nan_to_num(rows.static[:, k], nan=0).astype(np.int64) - 1]  # of missing ones the last, -1
+        own = numbers[np.nan_to_num(rows.static[:, k], nan=0).astype(np.int64) - 1]  # missing: last, -1
         static, first = self.series["static"][:, k], self.series["lacking"][:, k]
         lacking = np.flatnonzero((own < 0) & ~np.isnan(rows.values).all(axis=1))[::-1]
         lacking = lacking[first[codes[lacking]] == 0]
-        first[codes[lacking]] = rows.start + lacking + 1  # of several rows the first is written last
+        first[codes[lacking]] = rows.start + lacking + 1  # reversed, so that the first row of several wins
         given = np.flatnonzero(own >= 0)[::-1]
         given = given[static[codes[given]] < 0]
         static[codes[given]] = own[given]
@@ -195,13 +195,13 @@ class Survey:
 
 
 class _Places:
-    """Where each row goes, and the arrays that all are written to."""
+    """The place of each row, and the arrays of all rows."""
 
     def __init__(self, table: Assembly, survey: Survey) -> None:
         self.table, self.survey, self.source, a = table, survey, table.source, survey.series
         self.time: Times = survey.time
         self.per = _PER_UNIT[time_unit(self.time)]
-        # `(C,)` the places of the channels that have a value among those of the table
+        # `(C,)`: the numbers, among the table's channels, of channels with values
         self.channels = self._channels()
         self.roles = replace(table.roles, target=tuple(table.roles.target[place] for place in self.channels))
         known = a["known"][:, self.channels]
@@ -213,9 +213,9 @@ class _Places:
         if left := [names[place] for place in order[~has_value[order]]]:
             says = "%s: left out %d of %d series, without any value: %s"
             logger.warning(says, self.source, len(left), len(names), listed(left))
-        self.order = order[has_value[order]]  # `(S,)` numbers in the survey, of the ids that are sorted
+        self.order = order[has_value[order]]  # `(S,)`: numbers in the survey, in the order of sorted ids
         self.ids = tuple(names[place] for place in self.order)
-        self.number = np.full(len(names), -1)  # the other way round, -1 of a series that is left out
+        self.number = np.full(len(names), -1)  # the inverse; -1 for a series that is left out
         self.number[self.order] = np.arange(len(self.order))
         if (empty := np.argwhere(known[self.order] == 0)).size:
             series, channel = empty[0].tolist()
@@ -226,7 +226,7 @@ class _Places:
         self.grid = Grid(edges[: 2 * len(first)], self.frequency)
         (self.origin, latest, end), phases = (part.reshape(3, -1) for part in self.grid.split(edges))
         self.phase = phases[0]
-        # `(S,)` steps up to the last time stamp, or, with future covariates, to the last target; and all steps
+        # `(S,)`: number of steps up to the last target (without future covariates: all), and of all steps
         self.kept, self.whole = end - self.origin + 1, latest - self.origin + 1
         self.starts, self.whole_starts = (np.concatenate([[0], np.cumsum(part)]) for part in (self.kept, self.whole))
         wrong = np.flatnonzero((self.phase == OFF_GRID) | (phases[1] != self.phase))
@@ -235,7 +235,7 @@ class _Places:
         self._refuse_gaps(1.0, _FREE_ROWS + _MAX_GROWTH * int(self.rows.sum()))
 
     def panel(self) -> tuple[Panel, Array | None]:
-        """Write all rows to their places, or leave them where they are."""
+        """Make the panel: write all rows to their places, or use them without a copy."""
         roles, arrays = self.roles, self._as_they_are() or self._written()
         self._log_missing(arrays)
         static, categories = self._static()
@@ -263,7 +263,7 @@ class _Places:
         return panel, None if roles.weight is None else arrays["weight"]
 
     def write(self, arrays: dict[str, Array], rows: Rows) -> Array:
-        """Write rows to their places; which past covariates `(P,)` have values after the last target."""
+        """Write rows to their places; return which past covariates `(P,)` have values after the last target."""
         of_rows, (coordinates, phases) = self.number[self.survey.codes(rows)], self.grid.split(rows.time)
         own = np.flatnonzero(of_rows >= 0)
         number = of_rows[own]
@@ -340,7 +340,7 @@ class _Places:
         return "B" if all(rhythms.are_business_days(part.time) for part in times()) else "D"
 
     def _stamps(self, series: int) -> tuple[Any, Array, Array]:
-        """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
+        """About `_HEAD` sorted time stamps of a series, their row numbers, and which are not from a given future."""
         parts, count = [], 0
         for rows in (self.table.times or self.table.parts)():
             found = np.flatnonzero(self.survey.codes(rows) == self.order[series])
@@ -357,7 +357,7 @@ class _Places:
         return self.grid.join(self.origin[series] + places - self.whole_starts[series], self.phase[series])
 
     def _as_they_are(self) -> dict[str, Any] | None:
-        """The arrays of rows in memory that have no gap and come in the order of series and time; None of others."""
+        """The arrays of rows in memory, if they have no gaps and are in the order of series and time; else None."""
         is_whole = self.survey.rows == self.whole.sum() == self.kept.sum() and len(self.ids) == len(self.survey.ids)
         is_as_read = is_whole and len(self.channels) == len(self.table.roles.target)
         is_in_order = is_as_read and np.array_equal(self.order, np.arange(len(self.ids)))
@@ -448,17 +448,17 @@ class _Places:
             raise UserError(f"{where}: the category in static column {shown(self.roles.static[k])} is missing")
         categories, codes = [], np.empty_like(raw)
         for k, name in enumerate(self.roles.static):
-            # -1, the last, is that of a series without any
+            # -1 is the last place: the category of a series without a category
             texts = np.array([*self.survey.static[name], _MISSING], dtype=object)[raw[:, k]]
             used, codes[:, k] = np.unique(texts, return_inverse=True)
             categories.append(tuple(used.tolist()))
         return codes, tuple(categories)
 
     def _check_rhythms(self, source: Array) -> None:
-        """Refuse series with gaps of a coarser frequency; a given one must hold for some series."""
+        """Refuse series of a coarser frequency; a frequency that the user gave must fit at least one series."""
         has_gaps, starts, is_given = self.rows < self.whole, self.whole_starts, self.table.frequency is not None
         coarser, next_one = np.zeros(len(self.ids), dtype=bool), 0
-        while has_gaps[next_one:].any():  # as many series as may be looked at together
+        while has_gaps[next_one:].any():  # process several series at a time
             block = next_one + int(has_gaps[next_one:].argmax())
             next_one = max(block + 1, int(np.searchsorted(starts, starts[block] + _HEAD, side="right")) - 1)
             first = int(starts[block])
@@ -474,7 +474,7 @@ class _Places:
             raise self._mixed(number, rhythms.usual_frequency(time), int(rows[0]))
 
     def _refuse_gaps(self, share: float, most: float = np.inf) -> None:
-        """Refuse to fill more than a share of the rows of a series, or more than so many in all."""
+        """Refuse to fill more than a share of the rows of a series, or more than `most` rows in all."""
         lacking = self.whole - self.rows
         if lacking.sum() <= most and (lacking <= share * self.whole).all():
             return
@@ -514,14 +514,14 @@ class _Places:
             return self._mixed(series, normalise_frequency(own), int(rows[0]))
         phases = self.grid.split(time)[1]
         candidates, how_often = np.unique(phases, return_counts=True)
-        # in doubt the first row is right
+        # without a clear majority, trust the first row
         phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
         is_future = not is_own.all() and is_own.any() and bool((phases[is_own] == phases[0]).all())
         phase = phases[0] if is_future else phase
         row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
         place = f" comes {time[row] - time[row - 1]} after the row before, but" if row and not is_future else ""
         which = f"of frequency {self._usual(series)}; {_REGULAR}"
-        if is_future:  # which is to blame, however many rows it has
+        if is_future:  # blame the future, even if it has more rows
             which = f"of its series, which ends at {time[is_own][-1]}, of frequency {self.frequency!r}"
         stamp = f"time stamp {time[row]}{self._of(series)}{place}"
         return UserError(f"{self.table.where(int(rows[row]))}: {stamp} is not on the grid {which}")

@@ -1,6 +1,6 @@
-"""Columns of a table as arrays: numbers, categories and ids, checked cell by cell (time stamps: `stamps.py`).
+"""Convert columns of a table to arrays: numbers, categories and ids, checked cell by cell (time stamps: `stamps.py`).
 
-A category of a covariate is a number from 1, by its place among the sorted texts; 0 is not seen in training.
+A category of a covariate is numbered from 1 by its place among the sorted texts; 0 is a category not seen in training.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from tsattn.errors import UserError, one_of, shown
 logger = logging.getLogger("tsattn")
 
 Categories = Mapping[str, tuple[str, ...]]
-"""By the name of a covariate its categories, sorted; a covariate of numbers is not there."""
+"""Sorted categories by name of covariate; numeric covariates are left out."""
 
-# id, time and target of the long tables that need no naming
+# default names of id, time and target in long tables
 LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
 TARGETS = tuple(names[2] for names in LONG_TABLES)
 ID_COLUMNS = tuple(names[0] for names in LONG_TABLES)
 TIME_COLUMNS = ("date", "ds", "timestamp")
 
-MOST = 256  # numbers that every precision of a training holds exactly
+MOST = 256  # whole numbers up to this are exact in every precision of a training
 UNSEEN = "(not seen in training)"
-"""The text of a category that a model was not trained with."""
+"""The text of a category that the training rows did not have."""
 
 
 def in_categories(
     part: NDArray[np.float64] | None, names: Sequence[str], have: Categories, wanted: Categories, source: str
 ) -> NDArray[np.float64] | None:
-    """Covariates `(rows, columns)` in the categories of a trained model; others are 0, which is logged."""
+    """Renumber covariates `(rows, columns)` by a trained model's categories; unseen categories are logged and get 0."""
     for name in names:
         if (name in have) != (name in wanted):
             kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
@@ -56,7 +56,7 @@ def in_categories(
 
 
 def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDArray[np.object_]:
-    """Numbers of categories as text, None where missing."""
+    """Convert numbers of categories to text, None if missing."""
     texts = np.array([UNSEEN, *categories, None], dtype=object)
     found: NDArray[np.object_] = texts[np.where(np.isnan(codes), len(categories) + 1, codes).astype(np.int64)]
     return found
@@ -65,7 +65,7 @@ def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDA
 def recoded(
     part: NDArray[np.float64], have: Categories, names: Sequence[str], wanted: Categories
 ) -> NDArray[np.float64]:
-    """The same columns with the numbers of other categories; those of a file lie in a file, too."""
+    """Renumber columns by other categories; if `part` lies in a file, so does the result."""
     changed = {k: name for k, name in enumerate(names) if name in wanted and (*have[name],) != (*wanted[name],)}
     if not changed:
         return part
@@ -84,21 +84,21 @@ def recoded(
 Where = Callable[[int], str]
 
 DECIMAL = "decimal"
-"""Under which the `attrs` of a frame that was read from a file hold its mark of decimals, if that is no point."""
+"""Key in the `attrs` of a frame that holds the decimal mark of its file, if it is not a point."""
 
 JOINS = "/"
-"""What stands between the parts of ids that several columns make up."""
+"""Separator between the parts of ids from several columns."""
 
 
 def number_columns(frame: pd.DataFrame, names: Sequence[str], where: Where, role: str) -> NDArray[np.float64]:
-    """Read columns as numbers `(rows, columns)`, NaN where missing, none infinite."""
+    """Read columns as numbers `(rows, columns)`, NaN if missing; infinite numbers are refused."""
     if len(names) == 1:
         matrix = _numbers(frame[names[0]], where, role)[:, None]
     else:
         matrix = np.empty((len(frame), len(names)))
         for k, name in enumerate(names):
             matrix[:, k] = _numbers(frame[name], where, role)
-    # the sum is finite where all numbers are, but for sums that overflow
+    # a finite sum shows that all numbers are finite; an infinite sum may be an overflow, so look closer
     with np.errstate(over="ignore", invalid="ignore"):
         is_sure = bool(np.isfinite(matrix.sum()))
     if not is_sure and (is_infinite := np.isinf(matrix)).any():
@@ -113,22 +113,22 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     cells, given = column.astype(object), column.notna().to_numpy()
     is_covariate = role.endswith("covariate")
-    named = {"b": (bool, np.bool_), "t": (str,), "n": (Real, Decimal), "-": (object,)}  # n may be read as a float
+    named = {"b": (bool, np.bool_), "t": (str,), "n": (Real, Decimal), "-": (object,)}  # type n can be read as a float
     of_type = {
         cell: next(kind for kind, types in named.items() if issubclass(cell, types)) for cell in {*map(type, cells)}
     }
     kinds = cells.map(type).map(of_type).to_numpy()
     if is_covariate and (kinds[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
-    # pandas would drop imaginary parts and count bools and dates as numbers
+    # select the cells first: pandas would drop imaginary parts and read bools and dates as numbers
     may_be = given & np.isin(kinds, ["n", "t"])
     decimal, advice = column.attrs.get(DECIMAL, "."), ", or give the decimal ',' of a CSV file"
-    if decimal != ".":  # a point would be read as a mark of decimals
+    if decimal != ".":  # else pandas would read a point as a decimal mark
         may_be &= ~(cells.astype(str).str.fullmatch(r"\s*[+-]?\d+(\.\d+)+(,\d*)?\s*") & (kinds == "t")).to_numpy()
         advice = f", as the decimal is {decimal!r}"
     try:
         numbers = pd.to_numeric(cells.where(may_be, np.nan), errors="coerce").to_numpy(dtype=np.float64)
-    except OverflowError:  # whole numbers that no float holds
+    except OverflowError:  # integers too large for a float
         small = np.array([not isinstance(cell, int) or abs(cell) < 1 << 1023 for cell in cells], dtype=bool)
         numbers = pd.to_numeric(cells.where(may_be & small, np.nan), errors="coerce").to_numpy(dtype=np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & given)
@@ -145,7 +145,7 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
 def covariate_columns(
     frame: pd.DataFrame, names: Sequence[str], where: Where, role: str, categorical: Collection[str] | None
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
-    """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that have them."""
+    """Read covariates as numbers `(rows, columns)`, NaN if missing; also return the categories by covariate."""
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
         column = frame[name]
@@ -156,7 +156,7 @@ def covariate_columns(
         texts = [_category_text(value) for value in uniques.tolist()]
         categories[name] = tuple(sorted({*texts} - {UNSEEN}))
         number = {text: float(place) for place, text in enumerate(categories[name], 1)} | {UNSEEN: 0.0}
-        matrix[:, k] = np.array([*(number[text] for text in texts), np.nan])[raw]  # -1, the last, is missing
+        matrix[:, k] = np.array([*(number[text] for text in texts), np.nan])[raw]  # code -1 (missing) is the last entry
     return matrix, categories
 
 
@@ -180,7 +180,7 @@ def _category_text(value: object) -> str:
 
 
 def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ...]:
-    """The columns of a table that hold what is called `name`: it alone, or those whose names it joins; none without."""
+    """The columns of ids: column `name`, or the columns whose names `name` joins; none if `name` is None."""
     if name is None or name in columns:
         return () if name is None else (name,)
     parts = tuple(name.split(JOINS))
@@ -188,7 +188,7 @@ def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ..
 
 
 def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.DataFrame:
-    """Add the column of the ids that several columns make up, such as ``A/7``, if the table has not got it already."""
+    """Add a column of ids joined from several columns, such as ``A/7``, unless the table already has it."""
     parts = id_columns(name, frame.columns)
     if len(parts) < 2 or name is None:
         return frame
@@ -208,15 +208,15 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
 
 
 def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-    """Number the series of each row, `(rows,)`, and list the ids, sorted, so that the order of rows decides nothing."""
+    """Number the series of each row, `(rows,)`, and list the sorted ids; the order of rows does not matter."""
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
     starts, firsts, cells = np.arange(rows), ids, None
     if isinstance(ids.dtype, pd.StringDtype) or ids.dtype.kind in "iu":
-        with suppress(UnicodeEncodeError):  # a lone surrogate is no text to pyarrow
+        with suppress(UnicodeEncodeError):  # pyarrow refuses a lone surrogate
             cells = pa.table({"id": pa.array(ids, from_pandas=True)})["id"]
     if cells is not None:
-        # few rows have another id than the row before, where rows are sorted by series; a missing one differs from all
+        # in sorted rows few ids differ from the id before; a missing id differs from all ids
         differs = pc.fill_null(pc.not_equal(cells.slice(1), cells.slice(0, rows - 1)), True)
         is_first = pa.chunked_array([[True], *differs.chunks])
         starts = pc.indices_nonzero(is_first).to_numpy().astype(np.int64)
@@ -226,7 +226,7 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     if (codes < 0).any():
         raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
     for number, name in enumerate(names):
-        if not isinstance(name, str | int | float | tuple):  # ids are saved with a model, as plain data
+        if not isinstance(name, str | int | float | tuple):  # ids are saved with a model as plain data
             row, says = int(starts[(codes == number).argmax()]), f"is a {type(name).__name__}, not an id"
             cell = f"{shown(name)} in column {shown(ids.name)}"
             raise UserError(f"{where(row)}: {cell} {says}; valid are texts and numbers")
@@ -237,7 +237,7 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
 
 
 def id_order(names: list[Any]) -> list[int]:
-    """The places of ids in their order: numbers before texts, where there are both."""
+    """Sort the places of ids by id; numbers come before texts."""
     try:
         return sorted(range(len(names)), key=names.__getitem__)
     except TypeError:
@@ -246,7 +246,7 @@ def id_order(names: list[Any]) -> list[int]:
 
 
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
-    """Map ids to the known ids that they equal, or whose text alone they share: files may write numbers as text."""
+    """Map ids to equal known ids, or to known ids with the same unique text, as files may hold numbers as text."""
     places = {name: name for name in known}
     found = {name: places[name] for name in ids if name in places}
     taken = {*found.values()}
@@ -262,13 +262,13 @@ def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
 
 
 def is_lazy(table: Any) -> bool:
-    """Whether this is a lazy frame of a library that narwhals knows."""
-    # narwhals refuses some of pandas that are refused by their own sentences
+    """Whether this is a lazy frame of a library that narwhals supports."""
+    # skip pandas: narwhals raises on some frames that get a clearer message elsewhere
     is_pandas = isinstance(table, pd.DataFrame | pd.Series)
     return not is_pandas and isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
 
 
 def listed(names: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
-    """The first of some names, for messages."""
+    """The first few names, for messages."""
     some = [shown(text(name)) for name in islice(names, 13)]
     return (one_of(some[:12]) or "none") + (", ..." if len(some) > 12 else "")

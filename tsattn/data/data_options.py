@@ -1,4 +1,4 @@
-"""Everything that you may say about data of your own; nothing here needs Lightning."""
+"""All options for your data; this module does not need Lightning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tsattn.scaler import Scaler, check_transform
 from tsattn.task import MOST_STEPS, Task
 
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-"""Options of which each says where the parts of a series end."""
+"""Options that say where the parts of a series end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +29,19 @@ class WindowOptions:
         prediction_length: steps that it forecasts, T.
         batch_size: windows in a training batch.
         eval_batch_size: windows in a validation or test batch.
-        num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
-        resident_gb: without `num_workers`, scaled series of at most so many GB lie, and are cut, on a CUDA device.
-        scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
-            that small ones count as much as large ones.
-        val_windows: windows that each validation of a training scores: ``all``, a number, spread evenly and the same
-            each time, or ``auto``: a third of the windows trained on since the last validation.
-        transform: of the targets, so that no forecast is negative: ``log``, ``log1p`` or ``box_cox``, whose lambda the
-            training rows decide, or ``{kind: box_cox, lambda: 0.5}``. Forecasts and scores are in original units.
+        num_workers: loader processes; 0 is fastest, because a batch is cut from memory in one operation.
+        resident_gb: without `num_workers`, scaled series up to this size in GB are kept and cut on a CUDA device.
+        scaling: ``global`` scales all series by one mean and standard deviation for each channel. ``series`` scales
+            each series by its mean and standard deviation, so that small series count as much as large series.
+        val_windows: windows that each validation of a training scores: ``all``, a number of evenly spread fixed
+            windows, or ``auto``: a third of the windows trained on since the last validation.
+        transform: transform of the targets, so that no forecast is negative: ``log``, ``log1p``, ``box_cox`` (lambda is
+            estimated from training rows) or ``{kind: box_cox, lambda: 0.5}``. Results are in original units.
         season_length: steps in a season, for naive and local models and MASE. By default it follows from the frequency;
-            where time counts steps it is 1. MASE has no value if it is longer than the training rows.
+            if time counts steps it is 1. MASE has no value if the season is longer than the training rows.
 
     Raises:
-        UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
+        UserError: for a size below 1, a negative number of processes or GB, or an unknown word.
     """
 
     context_length: int = 336
@@ -73,29 +73,29 @@ class WindowOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(WindowOptions, TableOptions):
-    """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
+    """All options for your table: columns, text, gaps, weights, split, windows.
 
-    What is not described here is described in `TableOptions` and `WindowOptions`.
+    The other options are described in `TableOptions` and `WindowOptions`.
 
     Attributes:
-        strict: mend nothing: time stamps must rise from row to row of a series, without a gap, and no cell be empty.
-        train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
-            given; for `Forecaster` see its `val_rows`.
-        val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
-        val_rows: instead of shares: rows of each series for validation, before the last `test_rows`. 0 alone trains on
-            all rows.
-        test_rows: rows of each series for testing, the last ones.
-        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
+        strict: do not repair the table: time stamps of a series must rise without gaps, and no cell may be empty.
+        train_fraction: share of the first rows of each series for training; 0.7 unless you give another split. For
+            `Forecaster` see its `val_rows`.
+        val_fraction: share of the next rows for validation; 0.1 by default. The rest is for testing.
+        val_rows: instead of shares, number of rows of each series for validation, before the last `test_rows`. 0
+            without `test_rows` trains on all rows.
+        test_rows: number of the last rows of each series for testing.
+        val_from: instead of shares, the first time stamp for validation, such as 2020-01-01.
         test_from: the first time stamp for testing.
         weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
-            leaves them out, as if they were missing; they still count in contexts, scales and every score.
-        series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
-        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
-            whole day. Weights of the same row are multiplied, and only their ratios matter.
-        scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one a channel.
+            excludes them from training, like missing targets. They still count in contexts, scales and every score.
+        series_weights: weights of series by id, or of the columns of a wide frame; 1 for all others.
+        row_weights: weights of time intervals, each ``[first, last, weight]``, both ends included; a date means
+            the whole day. Weights of the same row are multiplied. Only ratios of weights matter.
+        scaling: ``series``: by the mean and standard deviation of each series. ``global``: of all series, by channel.
 
     Raises:
-        UserError: for two ways to split, or half of one, and what text cannot be written in.
+        UserError: for two ways to split, an incomplete split, or options of text that no file can have.
     """
 
     id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
@@ -120,8 +120,8 @@ class DataOptions(WindowOptions, TableOptions):
         object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in SPLIT}))
 
     def describe(self, panel: Panel, name: str = "panel") -> tuple[Task, Scaler]:
-        """Return the task of a panel, which may be short, and the scale of all its rows, for what is not trained."""
+        """Return the task of a panel, which may be short, and a scaler for all its rows, for models without a fit."""
         whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
         task = new_task(panel, name, self.context_length, self.prediction_length, self.season_length)
-        transform: Any = self.transform  # a mapping, once it was checked
+        transform: Any = self.transform  # a mapping after the check
         return task, fit_scaler(panel, whole, self.scaling, transform)

@@ -1,4 +1,4 @@
-"""The LightningDataModules of public data and of your own: a source of series, a rule that splits them, windows."""
+"""LightningDataModules of public data and of your data: a source of series, a rule that splits them, windows."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tsattn.task import Output, Task
 
 logger = logging.getLogger("tsattn")
 
-LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps learns nothing from more
+LINEAR_WINDOWS = 100_000  # enough windows for a linear map of a few hundred steps
 
 
 class Source(ABC):
-    """Where series come from; each call of `load` returns the same ones."""
+    """A source of series; each call of `load` returns equal series."""
 
     @abstractmethod
     def load(self) -> Panel:
@@ -52,7 +52,7 @@ class Source(ABC):
         return self
 
     def at(self, path: Path) -> Source:
-        """Return the source of a CSV or Parquet file to forecast from; UserError if none can hold such series."""
+        """Return a source that reads a CSV or Parquet file to forecast from; UserError if the data set has none."""
         return FrameSource(path)
 
 
@@ -62,9 +62,9 @@ class FrameSource(Source):
 
     Attributes:
         table: a frame, a function that makes one, or the path of a file or of a converted table.
-        reader: how it is read; by default columns and frequency are inferred.
-        future: a frame or file of ids, time stamps and future covariates after the end of each series, if any.
-        is_fixed: keep the reader for every trained model, and use it for no other table.
+        reader: reader of the table; by default columns and frequency are inferred.
+        future: a frame or file of ids, time stamps and future covariates after the end of each series, or None.
+        is_fixed: use the reader unchanged for every trained model, and for no other table.
     """
 
     table: object
@@ -93,13 +93,13 @@ class ForecastDataModule(LightningDataModule):
 
     Args:
         name: name of the data set in run folders and tables.
-        source: where the series come from.
+        source: the source of the series.
         rule: splits the rows of each series into training, validation and test rows.
         **sizes: lengths, batch sizes and scales, see `WindowOptions`.
 
     Attributes:
-        task: sizes, columns and frequency; set by `setup`, or before it, with `scaler`, to those of a trained model.
-        scaler: how series and covariates are scaled.
+        task: sizes, columns and frequency. `setup` sets it; for a trained model, task and `scaler` are set before.
+        scaler: scales of series and covariates.
         panel: the series in original units; set by `setup`.
     """
 
@@ -107,8 +107,8 @@ class ForecastDataModule(LightningDataModule):
     parts: tuple[str, ...] = ("train", "val", "test")  # parts that need windows
     options: ClassVar[type[WindowOptions]] = WindowOptions  # the dataclass of further arguments
     in_key: tuple[str, ...] = ()  # arguments that change only batches, but are part of an experiment's key
-    training_batches: int | None = None  # of the training loader, over several epochs; None: one epoch
-    scored_windows: int | None = None  # of a validation where `val_windows` is ``auto``; None: all
+    training_batches: int | None = None  # number of training batches, over several epochs; None: one epoch
+    scored_windows: int | None = None  # windows of a validation if `val_windows` is ``auto``; None: all
 
     def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
@@ -125,9 +125,9 @@ class ForecastDataModule(LightningDataModule):
         self.panel: Panel | None = None
         self._input: Path | None = None  # a file to forecast from
         self._series: Series | None = None
-        self._scaled: tuple[Panel, Task, Scaler] | None = None  # from which `_series` was made
+        self._scaled: tuple[Panel, Task, Scaler] | None = None  # the source of `_series`
         self._splits: list[Split] | None = None
-        self._held: tuple[Series, Series] | None = None  # the same series on the host and on a device
+        self._held: tuple[Series, Series] | None = None  # series on the host, and their copy on a device
 
     def prepare_data(self) -> None:
         """Download missing files (called on one process only)."""
@@ -135,7 +135,7 @@ class ForecastDataModule(LightningDataModule):
             self.source.prepare()
 
     def forecast_from(self, path: str | Path) -> None:
-        """Forecast the series in this file instead of the data set's own."""
+        """Forecast the series in this file instead of the data set's series."""
         self._input = Path(path)
         self.panel = None
 
@@ -166,7 +166,7 @@ class ForecastDataModule(LightningDataModule):
             panel = match_task(panel, self.task, name, tells_zone=True)
         self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler
-        if stage != "predict":  # forecasting scales them when they are asked for
+        if stage != "predict":  # for a forecast, series are scaled when needed
             self._series = self.series
 
     @property
@@ -178,7 +178,7 @@ class ForecastDataModule(LightningDataModule):
 
     @property
     def series(self) -> Series:
-        """Scaled series that windows are cut from; series unknown to a trained model are scaled by their own rows."""
+        """Scaled series to cut windows from; series that a trained model does not know are scaled by their rows."""
         if self._series is None:
             panel, _, scaler = self.contents
             history = None if self._splits is None else np.array([one.train_end for one in self._splits])
@@ -201,9 +201,9 @@ class ForecastDataModule(LightningDataModule):
         *,
         padded: bool = False,
     ) -> WindowDataset:
-        """Return the windows of ``train``, ``val`` or ``test`` on a device; `context_length` is the model's by default.
+        """Return the windows of ``train``, ``val`` or ``test`` on a device; the default context is the model's.
 
-        Validation and test have the same windows whatever the context, if `padded` of any length. See `Series.windows`.
+        `padded` allows longer contexts for the same windows of validation and test. See `Series.windows`.
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, min(sizes[0], self.context_length) if padded else sizes[0], sizes[1])
@@ -221,33 +221,33 @@ class ForecastDataModule(LightningDataModule):
         return other
 
     def with_context(self, context_length: int) -> Self:
-        """Return a copy for a model of this context, which training windows have in full; nothing is read again."""
+        """Return a copy for a model with this context, without reading again; training windows have full contexts."""
         panel, task, scaler = self.contents
         task = replace(task, context_length=context_length)
         return self._copied(context_length=context_length, task=task, _scaled=(panel, task, scaler))
 
     def planned(self, trainer: Trainer, batches: int | None = None, scored: int | None = None) -> Self:
-        """Return a copy for one training, of so many batches (None: an epoch) and scored windows (None: all)."""
+        """Return a copy for a training with this number of batches (None: an epoch) and scored windows (None: all)."""
         return self._copied(trainer=trainer, training_batches=batches, scored_windows=scored)
 
     def with_splits(self, change: Callable[[Split], Split], parts: tuple[str, ...] | None = None) -> Self:
-        """Return a copy whose series are split in a changed way, maybe into other parts, on the present scale."""
+        """Return a copy with changed splits, perhaps with other parts; scales do not change."""
         return self._copied(_splits=[change(split) for split in self.splits], parts=parts or self.parts)
 
     def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
-        """Return a copy that splits by another rule and needs windows in these parts; `setup` scales it again."""
+        """Return a copy that splits by another rule and needs windows in `parts`; `setup` computes scales again."""
         return self._copied(rule=rule, parts=parts, task=None, scaler=None)
 
     def with_all_rows(self, *, rescale: bool = True) -> Self:
-        """Return a copy, set up, that trains on all rows, on the present scale or (`rescale`) on that of all rows."""
+        """Return a copy, set up, that trains on all rows; `rescale` computes scales from all rows."""
         whole = self.recut(Recut(self.rule, Split.all_for_training), ("train",))
         whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
-        with quiet():  # the first setup has logged the same
+        with quiet():  # the first setup has logged these messages
             whole.setup("fit")
         return whole
 
     def check_distribution(self, output: Output) -> None:
-        """Refuse transformed data, and data that are no counts, for a distribution of counts; after `setup`."""
+        """For a distribution of counts, refuse transformed data and data that are not counts; call it after `setup`."""
         if output.distribution != "negative_binomial" or self.panel is None:
             return
         if self.transform is not None:
@@ -256,14 +256,14 @@ class ForecastDataModule(LightningDataModule):
         check_counts(self.panel, f"distribution {output.distribution}")
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Load shuffled training windows in the order of torch's seed; under a Trainer on CUDA they may lie there."""
+        """Load training windows, shuffled by torch's seed; under a Trainer on CUDA they may be on the device."""
         windows, device = self._at_the_trainer("train")
         memory, options = self._loading(windows, device)
         of = self.batch_size, torch.initial_seed(), *self._process, self.training_batches, memory
         return batches.TrainingLoader(windows, batches.ShuffledBatches(len(windows), *of), **options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Load validation windows in order, as many as `val_windows` says in a training; processes share them."""
+        """Load validation windows in order; in a training their number is `val_windows`, and processes share them."""
         rank, world_size = self._process
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
@@ -283,10 +283,10 @@ class ForecastDataModule(LightningDataModule):
         return self._in_order(windows, range(0, len(windows), every))
 
     def predict_dataloader(self) -> DataLoader[Batch]:
-        """Load one window a series, with its horizon after the last row."""
+        """Load a window for each series, with its horizon after the last row."""
         panel, task, scaler = self.contents
         windows = FutureWindows(panel, self.series, task, scaler)
-        # Lightning replaces batch samplers of predictions
+        # no batch sampler: Lightning would replace it for predictions
         return DataLoader(windows, batch_size=self.eval_batch_size, **self._loading(windows, HOST)[1])
 
     def num_scored(self, available: int) -> int:
@@ -297,11 +297,11 @@ class ForecastDataModule(LightningDataModule):
         return available if most is None else min(most, available)
 
     def thinning(self, part: str, context_length: int | None = None) -> int:
-        """Return the `every` that leaves enough windows for a linear map: 1 unless there are very many."""
+        """Return the `every` that keeps enough windows for a linear map: 1 unless there are very many windows."""
         return -(-len(self.windows(part, context_length)) // LINEAR_WINDOWS)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Move a batch without waiting for it, unless it is there (called by the Trainer)."""
+        """Move a batch to the device without waiting, unless it is already there (called by the Trainer)."""
         return batch if batch.past.device == device else batch.to(device, non_blocking=True)
 
     def teardown(self, stage: str) -> None:
@@ -324,10 +324,10 @@ class ForecastDataModule(LightningDataModule):
         return windows.series.values.device if is_held else None, {
             "num_workers": self.num_workers,
             "collate_fn": whole_batch,
-            # a copy in the background needs page-locked memory
+            # background copies need page-locked memory
             "pin_memory": device.type == "cuda" and not is_held,
             "persistent_workers": self.num_workers > 0,
-            # or each loader would draw a number from torch's generator, which dropout draws from
+            # otherwise each loader would draw from torch's global generator and change dropout
             "generator": torch.Generator(),
         }
 
@@ -361,10 +361,10 @@ class ForecastDataModule(LightningDataModule):
 class FrameDataModule(ForecastDataModule):
     """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
 
-    Missing values are masked, gaps in time are filled with missing values, and nothing that has a value is dropped.
+    Missing values are masked, gaps in time are filled with missing values, and no value is dropped.
 
     Args:
-        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
+        frame: a pandas, polars or pyarrow frame, or another frame with ``__arrow_c_stream__``.
         name: name of the data set in run folders and tables.
         **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
     """
@@ -381,7 +381,7 @@ class FrameDataModule(ForecastDataModule):
 
     @property
     def future(self) -> object:
-        """Ids, time stamps and future covariates after the end of each series; None if the data have them."""
+        """Ids, time stamps and future covariates after the end of each series; None if the data include them."""
         return self.source.future
 
     @future.setter
@@ -405,15 +405,15 @@ class CSVDataModule(FrameDataModule):
 
 
 class MappedDataModule(CSVDataModule):
-    """Series of any size: a CSV, Parquet or Arrow file, or a folder of such files, long or wide, as `FrameDataModule`.
+    """Series of any size: a CSV, Parquet or Arrow file, or a folder of files, long or wide, as `FrameDataModule`.
 
-    The table is converted once to a folder of arrays, as by ``tsattn datasets convert``, and again when it or its
-    options change. Rows stay in the files of the folder, so memory holds one batch.
+    The table is converted once to a folder of arrays, as by ``tsattn datasets convert``, and again when the table or
+    its options change. Rows stay in the files of the folder, so memory holds one batch.
 
     Args:
-        path: the table, or a converted one.
-        folder: where to keep the arrays; by default ``NAME.panel``, in the folder of the table.
-        verify: compare the checksums of arrays, which reads all of them; sizes are always compared.
+        path: a table or a converted table.
+        folder: folder of the arrays; by default ``NAME.panel``, next to the table.
+        verify: compare the checksums of arrays, which reads all arrays; sizes are always compared.
         **options: columns, split, lengths and batch sizes, see `DataOptions`.
     """
 
@@ -442,7 +442,7 @@ class _Converted(FrameSource):
 
 
 class PanelDataModule(FrameDataModule):
-    """A panel from Python, split by `LastTenth` unless `DataOptions` ask for another split."""
+    """A panel from Python, split by `LastTenth` unless `DataOptions` define another split."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
@@ -451,7 +451,7 @@ class PanelDataModule(FrameDataModule):
             self.rule = LastTenth(self.context_length, self.prediction_length)
 
     def give(self, panel: Panel) -> None:
-        """Take the panel, before `setup`."""
+        """Set the panel; call it before `setup`."""
         self.panel = panel
         if isinstance(self.rule, LastTenth):
             parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]

@@ -1,7 +1,7 @@
-"""Tables larger than memory: converted once to a folder of arrays, which is opened as a panel whose rows stay in files.
+"""Convert tables larger than memory once to a folder of arrays, and open it as a panel whose rows stay in files.
 
-The table is read in parts, twice (see `assembly.py`), so memory holds one part at a time. The folder has ``panel.json``
-and a ``.npy`` file for each array. It gets its name once it is complete.
+The table is read twice in parts (see `assembly.py`), so memory holds one part at a time. The folder has ``panel.json``
+and a ``.npy`` file for each array. It gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from tsattn.saved_folders import put_folder, restore_folder, sha256, write_text
 logger = logging.getLogger("tsattn")
 
 INDEX = "panel.json"
-FORMAT = 4  # of the folder; raised when it changes
+FORMAT = 4  # version of the folder's format
 _ROWS = ("values", "past_covariates", "future_covariates", "ahead")
 _OF_SERIES = ("starts", "ahead_starts", "static")
 _NOT_PLAIN = {*_ROWS, *_OF_SERIES, "time", "weights", "fills_ahead"}
 _PLAIN = tuple(field.name for field in fields(Panel) if field.name not in _NOT_PLAIN)
-_WEIGHT = "weight"  # a column that is opened only if it is named
-_CELLS = 1 << 20  # cells in a part: 8 MiB as float64, a few times that while it is read
+_WEIGHT = "weight"  # array of the column of weights, opened only if the user names the column
+_CELLS = 1 << 20  # cells in a part: 8 MiB as float64, and a few times as much while reading
 _SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
-_MARK = "conversion"  # a file that only unfinished folders have
+_MARK = "conversion"  # file that marks an unfinished folder
 _ALIKE = RowWeights()
 
 
 def is_panel_folder(path: Path) -> bool:
-    """Whether a path is a converted table; one whose replacement was killed is moved back first."""
+    """Whether a path is a converted table. A folder whose replacement was killed is moved back first."""
     restore_folder(path, INDEX)
     return (path / INDEX).is_file()
 
@@ -65,7 +65,7 @@ def converted_folder(table: Any) -> Path | None:
 def opened_panel(
     path: Path, options: TableOptions, weights: RowWeights = _ALIKE, folder: Path | None = None, *, verify: bool = False
 ) -> Panel:
-    """Open the named columns of a converted table `path`, or convert it to `folder` first unless that is up to date."""
+    """Open the named columns of a converted table, or convert the table `path` first if `folder` is out of date."""
     if folder is None:
         panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
     else:
@@ -91,7 +91,7 @@ def opened_panel(
 def _make_current(source: TableSource, folder: Path, *, is_damaged: bool = False) -> None:
     if is_damaged or not _is_current(source, folder):
         with _only_one(folder):
-            # another process may have converted it while this one waited
+            # another process may have converted it during the wait for the lock
             if is_damaged or not _is_current(source, folder):
                 logger.info("converting %s to %s", source.path, folder)
                 _replace(source, folder, overwrite=True)
@@ -101,7 +101,7 @@ def _is_current(source: TableSource, folder: Path) -> bool:
     restore_folder(folder, INDEX)
     try:
         saved = _index(folder)["source"]
-    except UserError:  # also if there is none
+    except UserError:  # also if there is no folder
         return False
     if saved["options"] != json.loads(json.dumps(asdict(source.options))):
         logger.info("%s: its options are not those that %s was converted with", source.path, folder)
@@ -139,7 +139,7 @@ def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
         (partial / _MARK).touch()
         _write(source, partial)
         put_folder(partial, folder, record=INDEX, refusal=refusal, overwrite=overwrite)
-        (folder / _MARK).unlink()  # until here the folder counted as unfinished
+        (folder / _MARK).unlink()  # now the folder is complete
     except (UserError, OSError):
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -214,7 +214,7 @@ def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
         np.save(path, np.zeros(shape, kind))
         return np.zeros(shape, kind)
     array = np.lib.format.open_memmap(path, "w+", kind, shape)
-    if hasattr(os, "posix_fallocate"):  # a disk that is full must be known before it is written to
+    if hasattr(os, "posix_fallocate"):  # a full disk must raise here, as writing to a mapped array would crash
         with path.open("r+b") as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
@@ -225,7 +225,7 @@ def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
 
 
 def open_panel(folder: Path, *, verify: bool = False) -> Panel:
-    """Open the panel in a folder that `convert` made, if it is whole; `verify` compares checksums of all arrays."""
+    """Open the panel in a folder that `convert` made, if complete; `verify` compares checksums of all arrays."""
     index = _index(folder)
     for name, part in index["arrays"].items():
         path = folder / f"{name}.npy"
@@ -289,7 +289,7 @@ def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
 
 
 class TableSource:
-    """A CSV, Parquet or Arrow file, or a folder of such files, read part by part in the order of their names."""
+    """A CSV, Parquet or Arrow file, or a folder of files, read in parts in the order of file names."""
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path, self.options = path, options
@@ -302,7 +302,7 @@ class TableSource:
         self.files = [file for file in self.files if options.kind_of(file) is not None and file.is_file()]
         if not self.files:
             raise UserError(f"the folder {path} has no {kinds} file")
-        self._starts = [0]  # the first row of each file that was begun, counted over all
+        self._starts = [0]  # number of the first row of each file that was opened, over all files
         head = next(table_parts(self.files[0], None, 1000, options), pd.DataFrame())
         if not len(head):
             raise UserError(f"{path} has no rows")
@@ -317,7 +317,7 @@ class TableSource:
             raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     def sums(self) -> list[str]:
-        """Compute the SHA-256 of each file, which reads all of it."""
+        """Compute the SHA-256 of each file, which reads the whole file."""
         return [sha256(file) for file in self.files]
 
     def is_single(self, columns: Sequence[str]) -> bool:
@@ -326,13 +326,13 @@ class TableSource:
         return all(name in schema.names and schema.field(name).type in _SMALL for schema in schemas for name in columns)
 
     def parts(self) -> Iterator[Rows]:
-        """Read all rows."""
+        """Read all rows, part by part."""
         for frame, where, start in self._frames([name for _, name in self.roles.named]):
             table = Table(frame, self.roles, str(self.path), self.options, self.options.frequency, where)
             yield read_rows(table, time=self._read_times(frame, where), start=start)
 
     def times(self) -> Iterator[Rows]:
-        """Read all rows, but only their series and time."""
+        """Read only series and time of all rows, part by part."""
         roles = self.roles
         for frame, where, start in self._frames([*([] if roles.id is None else [roles.id]), roles.time]):
             series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
@@ -340,12 +340,12 @@ class TableSource:
             yield Rows(names, series, self._read_times(frame, where), none, none, none, none, none, where, start=start)
 
     def row_name(self, row: int) -> str:
-        """Name a row, counted over all files, for messages."""
+        """Name a row for messages; `row` counts over all files."""
         file = bisect_right(self._starts, row) - 1
         return rows_of(self.files[file], self.options)(row - self._starts[file])
 
     def final_ids(self, ids: list[Any]) -> list[Any]:
-        """Make whole numbers of the ids of CSV files, which are read as text, if all are plain ones."""
+        """Convert ids of CSV files, which are read as text, to integers if all are plain whole numbers."""
         is_csv = any(self.options.kind_of(file) == "csv" for file in self.files)
         return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
 

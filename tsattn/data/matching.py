@@ -1,4 +1,4 @@
-"""From panel to panel: the columns, categories and zone of a trained model, a future, or later rows.
+"""Change panels: match the columns, categories and zone of a trained model, add a future, or append later rows.
 
 Shape letters: S series.
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger("tsattn")
 
 
 def new_task(panel: Panel, name: str, context_length: int, prediction_length: int, season: int | None) -> Task:
-    """Return the task of forecasting the series of a panel, which has this name; the frequency has a season, too."""
+    """Return the task of forecasting the series of a panel called `name`; `season` None follows from the frequency."""
     covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
     return Task(
         data=name,
@@ -49,7 +49,7 @@ def new_task(panel: Panel, name: str, context_length: int, prediction_length: in
 
 
 def match_task(panel: Panel, task: Task, source: str, *, tells_zone: bool = False) -> Panel:
-    """Give a panel, from `source`, the columns, categories and zone of a trained model; log channels left out."""
+    """Match a panel from `source` to a trained model's columns, categories and zone; log channels that are left out."""
     if panel.frequency != task.frequency:
         raise UserError(f"{source} has frequency {panel.frequency!r}; the model was trained on {task.frequency!r}")
     times, zone = no_times_of(task), time_zone(panel.time)
@@ -75,7 +75,7 @@ def match_task(panel: Panel, task: Task, source: str, *, tells_zone: bool = Fals
 
 
 def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
-    """Limit the categories of covariates to those in the training rows; UserError for too many, or none."""
+    """Limit the categories of covariates to categories in the training rows; UserError for too many, or none."""
     if not panel.covariate_categories:
         return panel
     ends = np.array([split.train_end for split in splits])
@@ -110,7 +110,7 @@ def with_categories(panel: Panel, wanted: Categories, source: str) -> Panel:
 
 
 def in_static_categories(panel: Panel, wanted: Sequence[Sequence[str]], source: str) -> Panel:
-    """Number the categories of each static column by their place in those given; others are -1, which is logged."""
+    """Number the categories of each static column by their place in `wanted`; others are logged and get -1."""
     columns = []
     for k, (name, known) in enumerate(zip(panel.static_names, wanted, strict=True)):
         number = {category: i for i, category in enumerate(known)}
@@ -132,7 +132,7 @@ _SERIES, _LATER = "the series", "the table of later rows"
 
 
 def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel:
-    """Replace the future covariates of a panel by a frame, file or panel; log series that the panel lacks."""
+    """Replace a panel's future covariates by a frame, file or panel; log series that are not in the panel."""
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
     if isinstance(future, Panel):
@@ -158,16 +158,16 @@ def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel
         raise UserError(f"{rows.where(row)}: {stamp} does not come after the last row with a target")
     parts, named = [own, rows], (roles, _SERIES, lambda row: rows.where(row - S))
     joined, _ = Assembly(lambda: parts, *named, frequency=panel.frequency).panel()
-    with quiet(False):  # the future is new, even where the panel is not
+    with quiet(False):  # log about the future even if the panel was read before
         ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
     return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 
 
 def appended(panel: Panel, later: Panel) -> Panel:
-    """Join two panels in memory: a series in both has the first one's rows up to where the second one's begin.
+    """Join two panels in memory. A series in both keeps the first panel's rows before the second panel's first row.
 
-    Missing time stamps in between are filled as missing. The future of a series is that of the panel in which it ends.
-    UserError for other columns, another frequency, or time stamps on another grid.
+    Missing time stamps in between are filled as missing. The future of a series comes from the panel in which it ends.
+    UserError if columns, frequencies or time grids differ.
     """
     for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
         if getattr(panel, what) != getattr(later, what):
@@ -179,14 +179,14 @@ def appended(panel: Panel, later: Panel) -> Panel:
     ids = tuple(names[place] for place in id_order(names))
     S, place = len(ids), {name: number for number, name in enumerate(ids)}
     first, second = (np.array([place[name] for name in one.ids], np.int64) for one in both)
-    # coordinates are found together: of stamps that clocks have moved, the others tell the usual time of day
+    # split all stamps together: stamps that a change of clocks moved get the usual time of day from the others
     edges = [one.time[rows] for one in both for rows in (one.starts[:-1], one.starts[1:] - 1)]
     grid = Grid(edges[0].append(edges[1:]), panel.frequency)
     coordinates, found = grid.split(edges[1].append(edges[2]))
     n, numbers, lengths = len(panel), np.concatenate([first, second]), np.concatenate([one.lengths for one in both])
     begin = np.concatenate([coordinates[:n] + 1 - panel.lengths, coordinates[n:]])
     phase, end = np.zeros((2, S), np.int64)
-    origin, cut = np.full((2, S), np.iinfo(np.int64).max)  # the first row of each series, and the later panel's
+    origin, cut = np.full((2, S), np.iinfo(np.int64).max)  # first coordinate of each series, and of its later rows
     phase[first] = found[:n]
     wrong = second[np.isin(second, first) & (phase[second] != found[n:])]
     if wrong.size:
@@ -194,7 +194,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
         needs = f"both need the same, at frequency {panel.frequency!r}"
         raise UserError(f"{whose} are not on the time grid of those before; {needs}")
     phase[second], cut[second] = found[n:], begin[n:]
-    end[numbers] = begin + lengths  # of a series in both, that of the later panel
+    end[numbers] = begin + lengths  # for a series in both, the end in the later panel
     np.minimum.at(origin, numbers, begin)
     starts = np.concatenate([[0], np.cumsum(end - origin)])
     owner, number = numbers.repeat(lengths), np.arange(lengths.sum())
@@ -211,7 +211,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
         return result
 
     time = grid.join(np.arange(starts[-1]) - (starts[:-1] - origin).repeat(end - origin), phase.repeat(end - origin))
-    place_of = np.arange(len(time))  # the given stamps stay: a grid cannot tell apart those of a time that occurs twice
+    place_of = np.arange(len(time))  # keep given stamps: a grid cannot separate the two stamps of a repeated hour
     place_of[to] = len(time) + np.flatnonzero(kept)
     time = time.append([panel.time, later.time]).take(place_of)
     if isinstance(panel.time, pd.DatetimeIndex) and isinstance(time, pd.DatetimeIndex):
@@ -222,7 +222,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
 
 
 def _with_other_parts(joined: Panel, *parts: tuple[Panel, NDArray[np.int64]]) -> Panel:
-    """Take static columns, later ones first, and the future of each series from the panel in which it ends."""
+    """Take the future of each series from the panel in which it ends, and static columns from the later panel first."""
     (panel, first), (later, second) = parts
     S = len(joined)
     kinds = zip(panel.static_categories, later.static_categories, strict=True)

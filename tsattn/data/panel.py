@@ -22,46 +22,46 @@ from tsattn.errors import UserError
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Panel:
-    """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
+    """Series on regular time grids, concatenated (`rows` is the sum of their lengths).
 
-    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped.py`.
+    The arrays of rows may be views of files (`numpy.memmap`, float32 if that is exact), see `data/mapped.py`.
 
-    Missing or filled numbers are NaN; arrays of what the table has not got are None.
+    Missing or filled numbers are NaN; an array is None if the table lacks its columns.
     """
 
-    ids: tuple[Any, ...]  # of each series as given, sorted; ``("series",)`` for a wide table
-    channels: tuple[str, ...]  # target columns: one for most long tables, every value column of a wide one
-    frequency: str  # pandas frequency of all series; a whole number where time counts steps
-    time: Times  # (rows,) time stamps, in the time zone given, or steps
+    ids: tuple[Any, ...]  # ids of the series, sorted; ``("series",)`` for a wide table
+    channels: tuple[str, ...]  # target columns: one in most long tables, every value column of a wide table
+    frequency: str  # pandas frequency of all series; a whole number if time counts steps
+    time: Times  # (rows,) time stamps, in the table's time zone, or steps
     starts: NDArray[np.int64]  # (S + 1,) first row of each series, and `rows`
     values: NDArray[np.float64]  # (rows, C)
     past_covariates: NDArray[np.float64] | None = None  # (rows, P) known for the past only
     past_names: tuple[str, ...] = ()
-    future_covariates: NDArray[np.float64] | None = None  # (rows, F) known for the future too
+    future_covariates: NDArray[np.float64] | None = None  # (rows, F) known for the future, too
     future_names: tuple[str, ...] = ()
-    ahead: NDArray[np.float64] | None = None  # (steps ahead, F) future covariates after each series, end to end
+    ahead: NDArray[np.float64] | None = None  # (steps ahead, F) future covariates after each series, concatenated
     ahead_starts: NDArray[np.int64]  # (S + 1,) first row of each series in `ahead`, and its length
-    static: NDArray[np.int64] | None = None  # (S, K) numbers of categories, -1 for one not seen in training
+    static: NDArray[np.int64] | None = None  # (S, K) numbers of categories, -1 if not seen in training
     static_names: tuple[str, ...] = ()
-    static_categories: tuple[tuple[str, ...], ...] = ()  # of each of these columns, sorted, as text
-    is_wide: bool = False  # whether the table was wide: one series, a column a channel
+    static_categories: tuple[tuple[str, ...], ...] = ()  # sorted categories of each static column, as text
+    is_wide: bool = False  # whether the table was wide: one series, with a column for each channel
     id_name: str = "unique_id"
     time_name: str = "ds"
     weights: NDArray[np.float64] | None = None  # (rows, C) how much each target counts in a training; None: equally
-    covariate_categories: Categories = field(default_factory=dict)  # by name, of the covariates that are such
-    fills_ahead: bool = False  # impute missing values in `ahead`, as in rows of the past; else they are refused
+    covariate_categories: Categories = field(default_factory=dict)  # by name, for covariates with categories
+    fills_ahead: bool = False  # impute missing values in `ahead`, as in past rows; False refuses them
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """`(S,)` rows of each series."""
+        """`(S,)`: number of rows of each series."""
         return np.diff(self.starts)
 
     @property
     def is_mapped(self) -> bool:
-        """Whether the rows lie in files, and not in memory."""
+        """Whether the rows lie in files instead of memory."""
         return is_mapped(self.values)
 
     def time_of(self, series: int) -> Times:
@@ -73,11 +73,11 @@ class Panel:
         return self.future_times(np.array([series]), horizon)
 
     def future_times(self, numbers: NDArray[np.int64], horizon: int) -> Times:
-        """The `horizon` time stamps, or steps, after the last row of each of these series, end to end."""
+        """The `horizon` time stamps, or steps, after the last row of each of these series, concatenated."""
         last = self.starts[1:][numbers] - 1
-        # a last stamp that clocks have moved is told by the one before it; of a series of one row by the first of all
+        # the stamp before shows if a change of clocks moved the last stamp; for a single row, use the panel's first
         before = np.where(last > self.starts[:-1][numbers], last - 1, 0)
-        # most series end at a few time stamps: a calendar is too slow to be asked for each of many
+        # most series end at a few time stamps; computing them for each of many series would be slow
         codes = [pd.factorize(self.time[rows])[0] for rows in (last, before)]
         _, some, places = np.unique(codes[0] * (codes[1].max() + 1) + codes[1], return_index=True, return_inverse=True)
         parts = []
@@ -97,7 +97,7 @@ class Panel:
         future: Sequence[str] | None = None,
         static: Sequence[str] | None = None,
     ) -> Panel:
-        """Keep these columns, in this order; all where None is given."""
+        """Keep these columns, in this order; None keeps all."""
         changed: dict[str, Any] = {}
         for wanted, names, parts in (
             (channels, "channels", ("values", "weights")),
@@ -120,11 +120,11 @@ class Panel:
         return replace(panel, covariate_categories=known)
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
-        """Cut each series at a row `ends (S,)`, at least 1; future covariates known after it become its future."""
+        """Keep the first `ends (S,)` rows of each series, at least 1; later future covariates become its future."""
         cut = self._part(np.arange(len(self)), np.zeros_like(ends), ends)
         if self.future_covariates is None or self.ahead is None:
             return cut
-        # of each series the rows that are cut off, then those that were ahead of it already
+        # for each series: first the rows that are cut off, then its previous future
         cut_off, steps = self.lengths - ends, np.diff(self.ahead_starts)
         numbers = np.arange(len(self))
         order = np.argsort(np.concatenate([numbers.repeat(cut_off), numbers.repeat(steps)]), kind="stable")
@@ -133,7 +133,7 @@ class Panel:
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
     def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
-        """Cut the end of each series: its last rows, and those before them that impute what is missing in the first."""
+        """Keep the last rows of each series, and the rows before them that are needed to impute their first values."""
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
         covariates = [part for part in (self.past_covariates, self.future_covariates) if part is not None]
@@ -144,13 +144,13 @@ class Panel:
                 for number in np.flatnonzero(missing.any(axis=(1, 2)) & (first > 0)):
                     start = int(self.starts[number])
                     known = last_row_of_places(part, start, start + int(first[number]), season)
-                    # a column without any number before needs no row
+                    # a column without earlier numbers needs no row
                     wanted = known[missing[number] & (known >= 0)]
                     begin[number] = min(begin[number], wanted.min(initial=start + begin[number]) - start)
         return self._part(np.arange(len(self)), begin, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
-        """Some of the series, given by their numbers."""
+        """The series with these numbers."""
         part = self._part(numbers, np.zeros(len(numbers), np.int64), self.lengths[numbers])
         steps = np.diff(self.ahead_starts)[numbers]
         return replace(
@@ -178,7 +178,7 @@ class Panel:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """The table that this panel would be read from: without the future of the covariates, gaps filled."""
+        """A table that would be read as this panel, with gaps filled, but without the future covariates ahead."""
         columns: dict[str, Any] = {}
         if not self.is_wide:
             columns[self.id_name] = pd.Index([*self.ids], tupleize_cols=False).repeat(self.lengths)

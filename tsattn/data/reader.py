@@ -1,4 +1,4 @@
-"""From a long or a wide table to a checked panel of series."""
+"""Read a long or wide table to a checked panel of series."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from tsattn.task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class TableReader(TableOptions):
-    """Reads a table to a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
+    """Reads a table to a panel. A long table has a row for each series and time stamp, a wide table one per time stamp.
 
-    A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
-    order: series are sorted by their ids, rows by time. Whatever is mended or left out is logged to ``tsattn``.
+    A table is long if `id_column` is given or it has a column ``unique_id`` or ``item_id``. Rows may come in any order:
+    series are sorted by id, and rows by time. All repairs and omissions are logged to ``tsattn``.
 
-    Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
-    target are its future. Other fields are those of `TableOptions`.
+    Time may be whole numbers that count steps. With future covariates, the rows of a series after its last target are
+    its future. `TableOptions` describes the other fields.
 
     Attributes:
-        strict: mend nothing: time stamps must rise, without a gap, and every cell must hold a value.
-        allow_missing: whether a strict reader takes empty cells.
-        trained_on: the targets, of tables that have all of them; None leaves them to `target`.
-        categorical: the covariates that are categories, however they are written; None finds them.
-        weights: how much series and stretches of time count in a training.
-        unread: columns that are left out, if they are there.
-        zone_of: time stamps of another table, into whose time zone those of this one are converted; None leaves them.
+        strict: do not repair the table: time stamps must rise without gaps, and no cell may be empty.
+        allow_missing: whether a strict reader accepts empty cells.
+        trained_on: targets of tables that have all these columns; None leaves the choice to `target`.
+        categorical: covariates to read as categories in any case; None finds covariates with categories.
+        weights: weights of series and time intervals in a training.
+        unread: columns to leave out, if the table has them.
+        zone_of: time stamps of another table, whose time zone the stamps are converted to; None keeps the zone.
     """
 
     strict: bool = False
@@ -53,23 +53,23 @@ class TableReader(TableOptions):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """The reader that arguments of users describe by name; what is not there is as by default."""
+        """Make a reader from a user's arguments by name; missing arguments have defaults."""
         options = {field.name: given[field.name] for field in fields(TableOptions) if field.name in given}
         weights = RowWeights.of(given.get("series_weights"), given.get("row_weights"))
         return cls(**options, weights=weights, strict=strict)
 
     @property
     def options(self) -> TableOptions:
-        """What decides the panel of a table that is converted."""
+        """The options that decide the panel of a converted table."""
         return TableOptions(**{field.name: getattr(self, field.name) for field in fields(TableOptions)})
 
     def for_task(self, task: Task) -> TableReader:
-        """The reader of other tables for a trained model, whose frequency and channels it knows."""
+        """The reader of other tables for a trained model, with the frequency and columns of its task."""
         return replace(
             self,
             frequency=task.frequency,
             trained_on=task.channels,
-            past_covariates=task.past_covariates,  # of a table that was converted, not all are named
+            past_covariates=task.past_covariates,  # all of them: for a converted table, the options may name only some
             future_covariates=task.future_covariates,
             static=task.static,
             categorical=(*task.categories_by_covariate,),
@@ -77,7 +77,7 @@ class TableReader(TableOptions):
         )
 
     def unweighted(self) -> TableReader:
-        """The reader of tables to forecast from, whose column of weights, if they have it, is not read."""
+        """The reader of tables to forecast from; it ignores a column of weights."""
         column = () if self.weight_column is None else (self.weight_column,)
         return replace(self, weight_column=None, weights=RowWeights(), unread=(*self.unread, *column))
 
@@ -87,19 +87,19 @@ class TableReader(TableOptions):
         return self.weight_column is not None or bool(self.weights)
 
     def plain_weights(self) -> dict[str, Any]:
-        """The arguments of weights, as YAML has them; none where all count alike."""
+        """The arguments of weights, in plain form for YAML; empty if all rows count equally."""
         return {"weight_column": self.weight_column, **self.weights.plain()} if self.is_weighted else {}
 
     def read(
         self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
-        """Read the series in a table; UserError names the series and the row (from 1) that cannot be used.
+        """Read the series in a table; UserError names the series and the row (from 1) that are wrong.
 
         Args:
-            table: a frame of pandas, polars (lazy or not), pyarrow or with ``__arrow_c_stream__``; a pandas Series; the
-                path of a file, or of a folder that a table was converted to.
-            source: what a frame is, for messages.
-            future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
+            table: a frame of pandas, polars (lazy or not), pyarrow or with ``__arrow_c_stream__``; a pandas Series; or
+                the path of a file or of a converted table.
+            source: name of a frame in messages.
+            future: a frame or file of ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
         """
         if (folder := converted_folder(table)) is not None:
@@ -110,7 +110,7 @@ class TableReader(TableOptions):
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency
         if self.strict and (frequency is None or not is_steps(frequency)):
-            given = replace(given, frequency="D")  # whole numbers are no dates here
+            given = replace(given, frequency="D")  # do not read whole numbers as steps
         rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
             _refuse_mending(rows, roles, allow_missing=self.allow_missing)
@@ -130,13 +130,13 @@ class TableReader(TableOptions):
         return self.weights.on(panel, cells, source) if self.is_weighted else panel
 
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
-        """Open what a table was converted to, or is, into a folder; see `opened_panel`."""
+        """Open a converted table, or convert the table to `folder` and open it; see `opened_panel`."""
         if self.strict:
             raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
         return opened_panel(path, self.options, self.weights, folder, verify=verify)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
-        """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s."""
+        """Open a table and find the roles of its columns without reading cells; arguments as in `read`."""
         if (folder := converted_folder(table)) is not None:
             panel = self.converted(folder)
             named: Any = {"id_column": None if panel.is_wide else panel.id_name, "time_column": panel.time_name}
@@ -145,7 +145,7 @@ class TableReader(TableOptions):
             return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
         table = computed(table, source, self)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self)
-        if unread := [name for name in frame.columns if str(name) in self.unread]:  # to drop nothing would copy all
+        if unread := [name for name in frame.columns if str(name) in self.unread]:  # an empty drop copies all
             frame = frame.drop(columns=unread)
         row_of, options = own_row_of or row_of, replace(self.options, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
@@ -154,12 +154,12 @@ class TableReader(TableOptions):
 
     def _targets(self, frame: Any) -> Any:
         if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:
-            return self.trained_on  # of other columns none is a target
+            return self.trained_on  # other columns are not targets
         return self.target
 
 
 def panel_from_frame(table: Any, *, source: str = "the frame", future: Any = None, **options: Any) -> Panel:
-    """Read the series in a table; the options are those of `TableReader`, the other arguments those of its `read`."""
+    """Read the series in a table; options as in `TableReader`, other arguments as in `TableReader.read`."""
     return TableReader(**options).read(table, source, future=future)
 
 

@@ -1,6 +1,6 @@
-"""Arrays of rows in memory or in files: a large array that is made of one in a file lies in a file, too.
+"""Arrays of rows in memory or in files: a large array made from an array in a file also lies in a file.
 
-Shape letters: S series, C columns; `starts` is `(S + 1,)` int64, the first row of each series, and the number of rows.
+Shape letters: S series, C columns. `starts` is `(S + 1,)` int64: the first row of each series, then the number of rows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from tsattn.errors import UserError
 
-_BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
-_LOOK_BACK = 64  # rows that are searched first for the last known value
-_IN_MEMORY = 1 << 27  # bytes; a larger array that is made of a mapped one is written to a file
+_BLOCK = 1 << 22  # numbers of a mapped array to hold at a time: 32 MiB as float64
+_LOOK_BACK = 64  # rows to search first for the last known value
+_IN_MEMORY = 1 << 27  # bytes; a larger array made from a mapped array is written to a file
 
 
 @dataclass(frozen=True)
 class FileView:
-    """Where the numbers of a mapped array lie, so that another process can map them."""
+    """File and layout of a mapped array, so that another process can map it."""
 
     path: str
     changed: tuple[int, int]  # size of the file, and its last change in nanoseconds since 1970-01-01
@@ -36,7 +36,7 @@ class FileView:
 
     @classmethod
     def of(cls, array: Any) -> FileView | None:
-        """Describe an array in a file, or a view of one; None for anything else."""
+        """Describe an array in a file, or a view of it; None for other objects."""
         whole: Any = array
         while isinstance(getattr(whole, "base", None), np.ndarray):
             whole = whole.base
@@ -46,7 +46,7 @@ class FileView:
         return cls(str(whole.filename), _state(whole.filename), offset, array.dtype.str, array.shape, array.strides)
 
     def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
-        """Map the array again, to read (``r``) or to change in memory alone (``c``)."""
+        """Map the array again, to read it (``r``) or to change it only in memory (``c``)."""
         if _state(self.path) != self.changed:
             raise UserError(f"{self.path} was rewritten while it was in use; start again")
         raw = np.memmap(self.path, np.uint8, mode)
@@ -64,7 +64,7 @@ def is_mapped(array: Any) -> bool:
 
 
 def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = None) -> Iterator[slice]:
-    """The rows, of `width` numbers each, in blocks of `most` numbers; all at once if the array lies in memory."""
+    """Yield ranges of rows with at most `most` numbers, `width` a row; a single range if the array is in memory."""
     width = int(np.prod(array.shape[1:])) if width is None else width
     step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
     for first in range(0, len(array), step):
@@ -77,7 +77,7 @@ def made_rows(
     row: tuple[int, ...] | None = None,
     dtype: Any = np.float64,
 ) -> NDArray[Any]:
-    """Make an array with as many rows as another, and where that lies; `make` gives some of them, of shape `row`."""
+    """Make an array with the rows of another, in memory or a file like it; `make` gives ranges of rows shaped `row`."""
     if not is_mapped(array):
         return make(slice(0, len(array)))
     result = room_like(array, (len(array), *(array.shape[1:] if row is None else row)), dtype)
@@ -87,14 +87,14 @@ def made_rows(
 
 
 def columns_of(array: NDArray[Any], columns: list[int]) -> NDArray[Any]:
-    """Columns of `(rows, n)`, in this order; the array itself, if these are all as they are."""
+    """Columns of `(rows, n)`, in this order; the array itself if nothing changes."""
     if columns == list(range(array.shape[1])):
         return array
     return made_rows(array, lambda rows: np.asarray(array[rows][:, columns]), (len(columns),), array.dtype)
 
 
 def runs_of(array: NDArray[Any], first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """`lengths (n,)` rows each from the row `first (n,)` on, end to end; the array itself if that is all of it."""
+    """Concatenate runs of `lengths (n,)` rows that begin at `first (n,)`; the array itself if nothing changes."""
     ends = np.cumsum(lengths)
     rows = int(ends[-1]) if len(ends) else 0
     if rows == len(array) and np.array_equal(first, ends - lengths):
@@ -110,14 +110,14 @@ def runs_of(array: NDArray[Any], first: NDArray[np.int64], lengths: NDArray[np.i
 
 
 def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An empty array: in a file that goes with it, if it is large and `array` is mapped, else in memory."""
+    """An empty array: in a temporary file if it is large and `array` is mapped, else in memory."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     if not is_mapped(array) or size <= _IN_MEMORY:
         return np.empty(shape, dtype)
     with tempfile.NamedTemporaryFile(prefix="tsattn-", suffix=".map", delete=False) as file:
         path = Path(file.name)
         try:
-            # a disk that is full must be known before it is written to
+            # a full disk must raise here, as writing to a mapped array would crash
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             path.unlink()
@@ -130,34 +130,34 @@ def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArra
 
 
 def each_row(units: NDArray[Any], starts: NDArray[np.int64], rows: slice) -> NDArray[Any]:
-    """Repeat what belongs to each series, `(S, ...)`, for each of these rows."""
+    """Repeat values of each series, `(S, ...)`, for each row of a range."""
     return units.repeat(np.diff(starts.clip(rows.start, rows.stop)), axis=0)
 
 
 def owners(starts: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
-    """The number of the series of each of these rows."""
+    """The number of the series of each row of a range."""
     return each_row(np.arange(len(starts) - 1), starts, rows)
 
 
 def are_first(starts: NDArray[np.int64], ends: NDArray[np.int64], rows: slice) -> NDArray[np.bool_]:
-    """Whether each of these rows is among the first `ends (S,)` of its series."""
+    """Whether each row of a range is among the first `ends (S,)` rows of its series."""
     first: NDArray[np.bool_] = np.arange(rows.start, rows.stop) < each_row(starts[:-1] + ends, starts, rows)
     return first
 
 
 class LastKnown:
-    """Finds the last known value of each place in a season (of 1 step: of any place), block after block of rows."""
+    """Finds the last known value of each phase of a season (any value for season 1), block by block."""
 
     def __init__(self, starts: NDArray[np.int64], season: int = 1) -> None:
         self.starts = starts
         self.season = season
-        self.carried: NDArray[np.int64] | int = -1  # (season, C) of the rows before the block; a number of all
+        self.carried: NDArray[np.int64] | int = -1  # last known rows before the block, (season, C) or a number for all
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
-        """`(n, C)` the last observed row at each row's place of the season, else of any place, else the row itself."""
+        """`(n, C)`: the last observed row of the row's phase, else of any phase, else the row itself."""
         s, numbers, owner = self.season, np.arange(rows.start, rows.stop), owners(self.starts, rows)
-        # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried
+        # row numbers in whole seasons, so that a column holds one phase; the first season holds the carried rows
         begin = s + rows.start % s
         known = np.full((-(-(begin + len(numbers)) // s) * s, observed.shape[1]), -1)
         known[:s] = self.carried
@@ -171,7 +171,7 @@ class LastKnown:
 
 
 def last_row_of_places(part: NDArray[np.float64], start: int, end: int, season: int) -> NDArray[np.int64]:
-    """`(season, C)` the last row from `start` on, before `end`, with a number at each place of the season; else -1."""
+    """`(season, C)`: the last row of each phase from `start` to before `end` that has a number; -1 if none has."""
     found = np.full((season, part.shape[1]), -1)
     seasons = -(-_LOOK_BACK // season)
     while end > start and (found < 0).any():

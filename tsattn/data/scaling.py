@@ -1,4 +1,4 @@
-"""Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
+"""Scaling by the mean and standard deviation of the training part, of all series together or of each series.
 
 Targets may be transformed first. Letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
@@ -25,28 +25,28 @@ from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, T
 
 logger = logging.getLogger("tsattn")
 
-_BLOCK = 1 << 22  # numbers of an array in a file that are averaged at once
-_SMALLEST = 1e-150  # whose squares keep all their digits
-_READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
-_MOST = 100_000  # values that tell one lambda from another as well as more would
-LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
-_ROUNDING = 2.0**-24  # of a float32, relative to its size
-_NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
-_TOLD = 0.05  # of a change, which rounding may take
+_BLOCK = 1 << 22  # numbers of an array in a file to average at a time
+_SMALLEST = 1e-150  # the squares of smaller numbers lose digits
+_READ = 1_000_000  # most rows of an array in a file from which to estimate lambdas
+_MOST = 100_000  # enough values to estimate a lambda
+LARGEST = 1e17  # standard deviations from the mean: single precision can hold the sum of a thousand squares of it
+_ROUNDING = 2.0**-24  # relative rounding error of a float32
+_NOISE = 2.0**-45  # relative to a float64: smaller changes may be rounding errors
+_TOLD = 0.05  # largest share of a change that rounding may take
 
 Table: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
 
 
 def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation, 1 of a constant, of each column over the rows of all blocks, `(rows, C)` each."""
+    """Mean and standard deviation (1 for a constant) of each column, over all blocks `(rows, C)`."""
     found, rows = _Moments((len(names),)), 0
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses too large values
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses large values
         for values in blocks:
             count, total = (~np.isnan(values)).sum(axis=0), np.nansum(values, axis=0)
             rows += len(values)
             mean = total / count
-            # with the correction of Chan, Golub and LeVeque for the rounding of the mean, as in scikit-learn
+            # correct for the rounding of the mean (Chan, Golub and LeVeque), as in scikit-learn
             away = values - mean
             correction = np.nansum(away, axis=0)
             away **= 2
@@ -59,7 +59,7 @@ def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float,
 
 
 def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]:
-    """Mean (NaN without a value) and standard deviation `(S, C)` of the first `ends (S,)` rows, or of all."""
+    """Mean (NaN without values) and standard deviation `(S, C)` of the first `ends (S,)` rows, or of all rows."""
     found = _Moments((len(panel), len(panel.channels)))
     for rows in blocks_of(panel.values, most=_BLOCK):
         values = panel.values[rows].astype(np.float64, copy=False)
@@ -79,14 +79,14 @@ def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]
 
 
 class _Moments:
-    """Counts, means and variances that grow block by block; those of a single block are exact."""
+    """Counts, means and variances, updated block by block; with a single block they are exact."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = np.zeros(shape, np.int64)
         self.mean, self.variance = np.full(shape, np.nan), np.full(shape, np.nan)
 
     def add(self, place: slice, count: Rows, mean: Table, variance: Table) -> None:
-        """Merge those of other rows (Chan, Golub and LeVeque, Updating formulae, 1979)."""
+        """Merge the moments of other rows (Chan, Golub and LeVeque, Updating formulae, 1979)."""
         n, own, spread = self.count[place], self.mean[place], self.variance[place]
         total = n + count
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -97,21 +97,21 @@ class _Moments:
         self.count[place] = total
 
     def scaled(self, names: Sequence[str] = ()) -> tuple[Table, Table]:
-        """Mean and standard deviation; values whose squares double precision takes for 0 are refused."""
+        """Mean and standard deviation; values so small that their squares underflow are refused."""
         mean, scale = self.mean, np.sqrt(self.variance)
         is_bad = (scale < _SMALLEST) & (np.abs(mean) < _SMALLEST) & (mean != 0)
         if is_bad.any():
             whose = f"channel {names[int(is_bad.nonzero()[-1][0])]} has" if names else "a series has"
             size = mean[is_bad].flat[0]
             raise UserError(f"{whose} values around {size:.0e}, too small to compute with: give it in a smaller unit")
-        # rounding leaves something of a constant, of however many rows
+        # rounding gives a constant a small standard deviation
         return mean, np.where(scale > 10 * np.finfo(np.float64).eps * np.abs(mean), scale, 1.0)
 
 
 def fit_scaler(
     panel: Panel, splits: Sequence[Split], scaling: str, transform: Mapping[str, Any] | None = None
 ) -> Scaler:
-    """Fit scales, and a transform of the targets, to training rows; series without any take the scale of all."""
+    """Fit scales, and a transform of the targets, to training rows; series with none get the scale of all."""
     ends = np.array([split.train_end for split in splits])
     scaler = _fit_targets(panel, ends, scaling)
     if transform is not None:
@@ -149,7 +149,7 @@ def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
 
 
 def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapping[str, Any]) -> Scaler:
-    """Fit a transform and the scales of what it gives: lambdas are those given, or the most likely ones from 0 to 2."""
+    """Fit a transform and the scales of transformed values; lambdas are given, or the most likely from 0 to 2."""
     kind, C, by_series = transform["kind"], len(panel.channels), None
     _check_domain(panel, kind)
     lambdas = (transform.get("lambda", 0.0),) * C
@@ -164,7 +164,7 @@ def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapp
             by_series = np.where(np.isnan(by_series), lambdas, by_series)
     of_series = () if by_series is None else _plain(by_series)
     units = original.mean, original.scale, of_series, original.series_mean, original.series_scale
-    with quiet():  # the same was logged of the values themselves
+    with quiet():  # the same messages were logged for the values before the transform
         each = np.broadcast_to(lambdas, (len(panel), C)) if by_series is None else by_series
         scaler = _fit_targets(_transformed_panel(panel, kind, each), ends, original.scaling)
     return replace(scaler, transform=TargetTransform(kind, lambdas, *units))
@@ -204,7 +204,7 @@ def _check_domain(panel: Panel, kind: str) -> None:
 
 
 def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
-    """Refuse values that are no whole numbers from 0, which `what` needs, by the first row among those of `of`."""
+    """Refuse values other than whole numbers of at least 0, which `what` needs; messages name rows of panel `of`."""
     bad = _first_bad(panel, lambda values: ~np.isnan(values) & ((values < 0) | (values != np.round(values))), of)
     if bad is not None:
         mend = "models with distribution normal or student_t take any value"
@@ -229,7 +229,7 @@ def _first_bad(
 
 
 def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> tuple[Table, Table]:
-    """Mean and scale of each series, `(S, C)`; a new one has those of its first `history (S,)` rows, or of all."""
+    """Mean and scale of each series, `(S, C)`; for new series from their first `history (S,)` rows, or all rows."""
     shape = len(panel), len(scaler.mean)
     mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
     if scaler.scaling != "series":
@@ -252,18 +252,18 @@ def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> t
 
 
 def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> Rows:
-    """`(S,)` the place of each id among those that were trained on, -1 of a new one."""
+    """`(S,)`: the place of each id among the ids of the training, -1 for a new id."""
     place, known = {name: number for number, name in enumerate(scaler.ids)}, match_ids(ids, scaler.ids)
     return np.array([place[known[name]] if name in known else -1 for name in ids])
 
 
 def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> Series:
-    """Scale a panel to tensors, ``(value - mean) / scale``; of a large panel in files these lie in files, too.
+    """Scale a panel to tensors, ``(value - mean) / scale``; the tensors of a large panel in files also lie in files.
 
-    A missing value is imputed by the last observed one of its series (so nothing is seen ahead of its time), at the
-    very start by the mean. UserError for a value too large to compute with, or one that the transform does not take.
-    `history (S,)` are the first rows of each series, by which one that was not trained on is scaled; all by default.
-    With it, targets are weighted as in a training.
+    A missing value is imputed by the last observed value of its series, which uses no later values; without one, by
+    the mean. UserError for a value that is too large to compute with, or that the transform does not allow. New series
+    are scaled by their first `history (S,)` rows; by default all. With `history`, targets are weighted as in a
+    training.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -282,7 +282,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
-        total, count = 0.0, 0  # of the weights above 0 of observed targets, so that only their ratios matter
+        total, count = 0.0, 0  # mean of the positive weights of observed targets, so that only ratios matter
         for rows in blocks_of(panel.values):
             block = weights[rows]
             counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
@@ -300,7 +300,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
 def _scaled(
     panel: Panel, name: str, units: tuple[Table, Table], given: Panel, scaling: str
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-    """The array `name`, scaled by mean and scale `(S, n)` or `(n,)` and imputed, and which are observed (None: all)."""
+    """Scale the array `name` by mean and scale `(S, n)` or `(n,)` and impute it; also return the mask of observed."""
     part = getattr(panel, name)
     scaled, observed = room_like(part, part.shape, np.float32), None
     last_known, is_far, tallies = LastKnown(panel.starts), False, np.zeros((2, len(panel), part.shape[1]), np.int64)
@@ -311,12 +311,12 @@ def _scaled(
     for rows in blocks_of(part):
         mean, scale = (
             one if one.ndim == 1 or len(one) == 1 else each_row(one, panel.starts, rows) for one in units
-        )  # that of a single series broadcasts
+        )  # units of a single series broadcast
         missing = np.isnan(part[rows])
         with np.errstate(over="ignore", invalid="ignore"):
             block = part[rows] - mean
             block /= scale
-            if name == "values":  # single precision could not add up the squares, or double not hold the variance
+            if name == "values":  # squares would overflow float32, or the variance float64
                 is_bad = (~(np.abs(block) < LARGEST) | ~np.isfinite(scale)) & ~missing
                 if is_bad.any():
                     worst = np.where(is_bad, np.abs(part[rows]), -np.inf).argmax()
@@ -341,7 +341,7 @@ def _scaled(
 
 
 def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:
-    """Add the new series of a panel to a scaler, on the scale that `scaled_series` gives them by `history (S,)`."""
+    """Add the new series of a panel to a scaler, with their scales in `scaled_series` for `history (S,)`."""
     new = np.flatnonzero(_known_numbers(panel.ids, scaler) < 0)
     if scaler.scaling != "series" or not len(new):
         return scaler
@@ -358,7 +358,7 @@ def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:
             series_mean=added(fitted.series_mean, transform.mean),
             series_scale=added(fitted.series_scale, transform.scale),
         )
-    with quiet():  # these series are no longer new
+    with quiet():  # do not log these series as new again
         mean, scale = series_units(panel, scaler, history)
     ids = (*scaler.ids, *(panel.ids[number] for number in new))
     mean_of, scale_of = added(scaler.series_mean, mean), added(scaler.series_scale, scale)
@@ -374,7 +374,7 @@ def _transform_of(panel: Panel, scaler: Scaler, history: Rows | None) -> SeriesT
         numbers = _known_numbers(panel.ids, scaler)
         lambdas = np.where(numbers[:, None] < 0, lambdas, np.asarray(fitted.series_lambdas)[numbers])
     units: Any = {name: getattr(fitted, name) for name in ("mean", "scale", "series_mean", "series_scale")}
-    with quiet():  # the same is logged of the transformed values
+    with quiet():  # the same messages are logged for the transformed values
         return SeriesTransform(fitted.kind, lambdas, *series_units(panel, replace(scaler, **units), history))
 
 
@@ -385,7 +385,7 @@ def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
 def step_counts(
     values: NDArray[np.float64], scaled: NDArray[np.float64], owner: NDArray[np.int64], S: int
 ) -> NDArray[np.int64]:
-    """`(2, S, n)` how many steps of rows `(rows, n)` change, and of how many float32 takes a part once scaled."""
+    """`(2, S, n)`: numbers of steps of rows `(rows, n)` with a change, and with a change that scaled float32 blurs."""
     n = values.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
         change, step = (np.abs(np.diff(part, axis=0)) for part in (values, scaled))
@@ -398,10 +398,10 @@ def step_counts(
 
 
 def _warn_of_rounding(panel: Panel, name: str, scaled: Any, tallies: NDArray[np.int64], scaling: str) -> None:
-    """Log the series, or covariates, that are lost beside a value that makes their scale, and that value."""
+    """Log series or covariates whose changes are lost because a large value sets their scale; name this value."""
     is_target = name == "values"
     changes, blurred = tallies if is_target else tallies.sum(axis=1, keepdims=True)
-    lost = np.argwhere(4 * blurred > changes)  # a fill value may come so often that it is in most steps
+    lost = np.argwhere(4 * blurred > changes)  # a quarter suffices, as most steps may involve a fill value
     is_shared = not is_target or (scaling != "series" and len(panel) > 1)
     for series, column in lost[: 1 if is_target else None].tolist():
         first, end = (0, len(scaled)) if is_shared else panel.starts[series : series + 2].tolist()

@@ -1,4 +1,4 @@
-"""Training, validation and test rows of series: where they end, the rules that say it, and the windows in them."""
+"""Splits of series into training, validation and test rows, the rules that make splits, and the windows of a part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tsattn.errors import UserError
 
-if TYPE_CHECKING:  # the cards of the data sets, which name rules, are read without pandas
+if TYPE_CHECKING:  # cards of data sets use this module without pandas
     import pandas as pd
 
     from tsattn.data.frequency import Times
@@ -21,7 +21,7 @@ PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
 class Split:
     """Row numbers at which the parts end: train `[0, train_end)`, val `[train_end, val_end)`, test up to `test_end`.
 
-    Windows of a part have their whole horizon inside it; their context may reach back into the part before.
+    The whole horizon of a window lies inside its part; its context may reach back into the part before.
     """
 
     train_end: int
@@ -29,12 +29,12 @@ class Split:
     test_end: int
 
     def bounds(self, part: str) -> tuple[int, int]:
-        """First row of ``train``, ``val`` or ``test``, and the row after its last."""
+        """First row of ``train``, ``val`` or ``test``, and the row after its last row."""
         ends = {"train": (0, self.train_end), "val": (self.train_end, self.val_end)}
         return ends.get(part, (self.val_end, self.test_end))
 
     def with_validation(self, first: float, last: float) -> Split:
-        """Validate on a part of the validation rows, between two shares of them; training has those before."""
+        """Validate on the validation rows between two shares; rows before them become training rows."""
         start, rows = self.train_end, self.val_end - self.train_end
         return replace(self, train_end=start + round(first * rows), val_end=start + round(last * rows))
 
@@ -43,7 +43,7 @@ class Split:
         return Split(self.test_end, self.test_end, self.test_end)
 
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
-        """All rows at which a window's horizon may start in a part; UserError if it is too short for one window."""
+        """All rows at which a horizon may start in a part; UserError if the part is too short for a window."""
         start, end = self.bounds(part)
         words = f"the {PART_WORDS[part]} part"
         if end == start:
@@ -62,7 +62,7 @@ class Split:
         return range(max(start, L), end - T + 1)
 
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
-        """Origins, maybe none, of padded windows of a short series; a short training part gives one."""
+        """Origins of padded windows of a short series, perhaps none; a short training part gives one origin."""
         start, end = self.bounds(part)
         last = end - prediction_length
         first = min(context_length, last) if part == "train" else start
@@ -70,12 +70,12 @@ class Split:
 
 
 def all_origins(splits: Sequence[Split], part: str, context_length: int, prediction_length: int) -> list[range]:
-    """The origins of a part for many series; UserError unless one at least is long enough for a whole window."""
+    """The origins of a part for many series; UserError if no series is long enough for a whole window."""
     sizes = context_length, prediction_length
     if len(splits) == 1:
         return [splits[0].origins(part, *sizes)]
 
-    def room(split: Split) -> tuple[int, int, int]:  # if any series has a whole window, the one with most room has
+    def room(split: Split) -> tuple[int, int, int]:  # the series with most room has a window if any has
         start, end = split.bounds(part)
         return min(end - start, prediction_length), start, end
 
@@ -87,7 +87,7 @@ def all_origins(splits: Sequence[Split], part: str, context_length: int, predict
 
 
 class SplitRule(Protocol):
-    """A rule that splits each series of a data set; all but those by date look at the number of rows alone."""
+    """A rule that splits each series of a data set; all rules except by date use only the number of rows."""
 
     def split(self, time: Times) -> Split:
         """Split a series with these time stamps, or steps."""
@@ -95,7 +95,7 @@ class SplitRule(Protocol):
 
 @dataclass(frozen=True)
 class ByShare:
-    """The first `train` share of the rows, the next `val` share, rounded down, the rest for testing; none empty."""
+    """The first `train` share of the rows, the next `val` share (rounded down), the rest for testing; no share is 0."""
 
     train: float = 0.7
     val: float = 0.1
@@ -107,7 +107,7 @@ class ByShare:
 
     def split(self, time: Sized) -> Split:
         """Split by the number of rows."""
-        # 0.7 of 90 is 63, though as floats their product is a little less
+        # round up tiny errors: 0.7 * 90 is 63, but the product of floats is a little less
         products = [len(time) * share for share in (self.train, self.val)]
         are_whole = [math.isclose(product, round(product), rel_tol=1e-15) for product in products]
         train, val = (round(p) if is_whole else int(p) for p, is_whole in zip(products, are_whole, strict=True))
@@ -118,7 +118,7 @@ class ByShare:
 class ByCount:
     """The last `test` rows for testing, the `val` rows before them for validation, the rest for training.
 
-    A series that is shorter than both gives up training first, then validation. Either may be 0.
+    A series shorter than `val + test` has no training rows, then fewer validation rows. Both numbers may be 0.
     """
 
     val: int
@@ -132,13 +132,13 @@ class ByCount:
 
 @dataclass(frozen=True)
 class ByDate:
-    """Validation from the time stamp `val` on, testing from `test` on, in the zone of the data unless they have one."""
+    """Validation from the time stamp `val` on, testing from `test` on; stamps without a zone use the data's zone."""
 
     val: pd.Timestamp
     test: pd.Timestamp
 
     def split(self, time: Times) -> Split:
-        """Split by time stamps; UserError for steps, dates in the wrong order, or a zone where the data have none."""
+        """Split by time stamps; UserError for steps, dates in the wrong order, or a zone that the data lack."""
         if not hasattr(time, "tz"):
             raise UserError("the data count steps, so they are not split by date; give val_rows and test_rows")
         val, test = (in_zone(date, time.tz, "val_from and test_from") for date in (self.val, self.test))
@@ -149,7 +149,7 @@ class ByDate:
 
 @dataclass(frozen=True)
 class LastTenth:
-    """Validate on the last tenth, a horizon at least, no test; a series that leaves no whole window only trains."""
+    """Validate on the last tenth, at least a horizon; no test. Train on all rows if no whole window would remain."""
 
     context_length: int
     prediction_length: int
@@ -163,13 +163,13 @@ class LastTenth:
 
 @dataclass(frozen=True)
 class Recut:
-    """A rule whose splits are cut again, such as into a block of rows before its test part."""
+    """A rule that cuts the splits of another rule again, for example to a block of rows before its test rows."""
 
     of: SplitRule
     cut: Callable[[Split], Split]
 
     def split(self, time: Times) -> Split:
-        """Cut the split of the rule that this wraps."""
+        """Cut the split of the wrapped rule."""
         return self.cut(self.of.split(time))
 
 
@@ -181,7 +181,7 @@ def asked_rule(
     val_from: str | None = None,
     test_from: str | None = None,
 ) -> ByShare | ByCount | ByDate:
-    """Make the rule that a user asks for; UserError for two ways to split, half of one, or what is no date."""
+    """Make the rule for a user's options; UserError for two ways to split, an incomplete split, or an invalid date."""
     test_rows = 0 if val_rows == 0 and test_rows is None else test_rows
     shares, rows, dates = (train_fraction, val_fraction), (val_rows, test_rows), (val_from, test_from)
     ways = {"train_fraction and val_fraction": shares, "val_rows and test_rows": rows, "val_from and test_from": dates}
@@ -204,7 +204,7 @@ def iso_date(text: Any) -> pd.Timestamp:
     """Read a date or time stamp in ISO 8601; UserError for anything else."""
     import pandas as pd
 
-    # strictly, as 01/02/2016 would be read with the month first
+    # only ISO 8601: pandas would read 01/02/2016 with the month first
     stamp = pd.to_datetime(str(text), format="ISO8601", errors="coerce")
     if not isinstance(stamp, pd.Timestamp):
         steps = ", or split data that count steps by val_rows and test_rows" if str(text).isdecimal() else ""
@@ -213,7 +213,7 @@ def iso_date(text: Any) -> pd.Timestamp:
 
 
 def in_zone(date: pd.Timestamp, tz: Any, what: str) -> pd.Timestamp:
-    """Put a date into a time zone, or None of these; UserError for one of a zone where there is none, by `what`."""
+    """Give a date the zone `tz` if it has none; UserError if it has a zone and `tz` is None. Messages name `what`."""
     if date.tz is None:
         return date.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")
     if tz is None:

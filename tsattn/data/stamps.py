@@ -1,6 +1,6 @@
-"""A column of a table as time: time stamps of one time zone, or whole numbers that count steps; and back to numbers.
+"""Convert a column of a table to time stamps of one time zone, or to steps; and time to numbers and back.
 
-Text is ISO 8601, or one format of a short list that fits every cell, or in the `date_format` that is given.
+Text is ISO 8601, in one format of a short list that fits every cell, or in the given `date_format`.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ Where = Callable[[int], str]
 
 _ISO, _STEPS = "ISO8601", "steps"
 _ISO_START = re.compile(r"\d{4}(?:$|[-/.]\d)|\d{8}(?!\d)")
-_DATE_ALONE = 10  # characters in a date without a time of day, at most
+_DATE_ALONE = 10  # most characters of a date without a time of day
 _DATES = (
     *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%m/%Y"),
     *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%b %Y", "%d %B %Y", "%B %d, %Y", "%B %Y"),
 )
-# whole numbers that are dates: the least, the greatest, how they are written
+# whole numbers that are dates: the smallest, the largest, their format
 _NUMBERS = (
     (1900_01, 2100_12, "%Y%m"),
     (1900_01_01, 2100_12_31, "%Y%m%d"),
     (1900_01_01_00_00, 2100_12_31_23_59, "%Y%m%d%H%M"),
     (1900_01_01_00_00_00, 2100_12_31_23_59_59, "%Y%m%d%H%M%S"),
 )
-_LENGTHS = {"%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}  # of digits without separators, which pandas would take by guess
+_LENGTHS = {"%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}  # number of digits, as pandas would guess
 _FORMATS = (*(date + time for date in _DATES for time in ("", " %H:%M", " %H:%M:%S")), *_LENGTHS)
-_PERIOD = 1 << 16  # rows in which the first date must come again
+_PERIOD = 1 << 16  # rows in which to look for a repetition of the first date
 
 
 def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = None) -> pd.DatetimeIndex:
-    """Read time stamps, dates, periods, text or whole numbers such as 20160701; none missing, in one time zone."""
+    """Read time stamps, dates, periods, text or whole numbers such as 20160701, all in one zone and none missing."""
     return pd.DatetimeIndex(read_times(column, where, time_form([(column, where)], date_format, "D")))
 
 
 def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
-    """Find how time is written in all parts of a column, if no `date_format` says it; read no more than it takes."""
+    """Find the format of time in all parts of a column, unless `date_format` is given; read only what is needed."""
     if date_format is not None:
         return date_format
     parts = iter(columns)
@@ -124,7 +124,7 @@ def _whole_numbers(column: pd.Series) -> pd.Series | None:
 
 
 def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = None) -> Times:
-    """Read part of a column of time stamps of one time zone (or offsets of `zone`), or steps, none missing."""
+    """Read part of a column of time stamps of one zone (or with offsets of `zone`), or of steps; none missing."""
     kind, name = column.dtype, shown(column.name)
     stamps: Any
     if isinstance(kind, pd.PeriodDtype):
@@ -150,7 +150,7 @@ def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = No
     if stamps.min() < earliest or stamps.max() > latest:
         row = int(((stamps < earliest) | (stamps > latest)).argmax())
         raise UserError(f"{where(row)}: {stamps[row]} is not within the years 1678 to 2261")
-    if len(stamps) < len(column):  # they come again and again
+    if len(stamps) < len(column):  # the texts were periodic
         return times_of(np.resize(stamps.asi8, len(column)), stamps.unit, stamps.tz)
     return pd.DatetimeIndex(stamps)
 
@@ -189,7 +189,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
             return pd.DatetimeIndex(stamps.tz_convert(zone).take(codes))
         minutes = {kind: int(kind[0] + "1") * (60 * int(kind[1:3]) + int(kind[3:])) for kind in {*offsets}}
         wall = stamps.tz_localize(None) + pd.to_timedelta([minutes[kind] for kind in offsets], unit="min")
-        if len((wall - wall.normalize()).unique()) == 1:  # days of a zone are no days in UTC, which hours are
+        if len((wall - wall.normalize()).unique()) == 1:  # days, unlike hours, differ in UTC
             raise _other_zone(cells, other, where, "without a zone")
         return pd.DatetimeIndex(stamps.take(codes))
     if not offsets[0]:
@@ -199,7 +199,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """The different texts, stripped, and which of them each cell is, up to where they begin again."""
+    """The unique texts, stripped, and the number of the text of each cell; only the first period if cells repeat."""
     if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
         texts: Any = pa.array(cells)
         period = texts.index(texts[0], 1, _PERIOD).as_py()
@@ -212,27 +212,27 @@ def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.
 
 
 def _parsed(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
-    """The texts by a format, NaT for what does not fit it; of several zones, or with some, as UTC."""
+    """Parse texts by a format; NaT if a text does not fit. Texts with offsets become UTC."""
     if form in _LENGTHS:
         texts = texts.where(np.asarray(texts.str.len() == _LENGTHS[form]), None)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # pandas 2, on zones in some cells
+        warnings.simplefilter("ignore", FutureWarning)  # pandas 2 warns of zones in some cells
         try:
             read = pd.to_datetime(texts, format=form, errors="coerce")
             if pd.api.types.is_datetime64_dtype(read.dtype):
                 return pd.DatetimeIndex(read)
-        except ValueError:  # pandas 3, on the same
+        except ValueError:  # pandas 3 refuses zones in some cells
             pass
         return pd.DatetimeIndex(pd.to_datetime(texts, format=form, errors="coerce", utc=True))
 
 
 def _offsets(texts: pd.Index[Any]) -> NDArray[Any]:
-    """What each text says of its zone: ``+0100``, or nothing."""
+    """The offset at the end of each text, such as ``+0100``, or ``""``."""
     codes, ends = pd.factorize(texts.str[-6:])
     found = [re.search(r"(Z|[+-]\d\d(?::?\d\d)?)$", end) for end in ends]
     kinds = [match[1].replace(":", "").replace("Z", "+0000") if match else "" for match in found]
     offsets = np.array([kind + "00" if len(kind) == 3 else kind for kind in kinds], dtype=object)[codes]
-    offsets[np.asarray(texts.str.len() <= _DATE_ALONE)] = ""  # whose day is no offset
+    offsets[np.asarray(texts.str.len() <= _DATE_ALONE)] = ""  # the day of a date is not an offset
     return offsets
 
 
@@ -251,7 +251,7 @@ def _other_zone(cells: pd.Series, row: int, where: Where, mended: str) -> UserEr
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
-    """Convert the time stamps of `source` to the time zone of `others`, which has `other`; steps stay as they are."""
+    """Convert the time stamps of `source` to the zone of the time stamps `other` of `others`; keep steps."""
     if not isinstance(time, pd.DatetimeIndex) or not isinstance(other, pd.DatetimeIndex):
         mine, theirs = ("time stamps" if isinstance(x, pd.DatetimeIndex) else "steps" for x in (time, other))
         if mine != theirs:
@@ -271,23 +271,23 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
 
 
 def time_numbers(time: Times) -> NDArray[np.int64]:
-    """`(rows,)` time stamps since 1970-01-01 UTC in their own unit, or steps; a view of them, not to be written to."""
+    """`(rows,)`: time stamps since 1970-01-01 UTC in their unit, or steps; a view that must not be changed."""
     return time.asi8 if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64)
 
 
 def time_unit(time: Times) -> str | None:
-    """The unit of time stamps, such as ``us``; None of steps."""
+    """The unit of time stamps, such as ``us``; None for steps."""
     return time.unit if isinstance(time, pd.DatetimeIndex) else None
 
 
 def time_zone(time: Times) -> str | None:
-    """The name of the time zone of time stamps; None of those without one, and of steps."""
+    """The name of the time zone of time stamps; None without a zone, and for steps."""
     zone = time.tz if isinstance(time, pd.DatetimeIndex) else None
     return None if zone is None else str(zone)
 
 
 def kept_zone(time: Times) -> str | None:
-    """The zone as a task keeps it: ``unknown`` if its name does not lead back to it, as of some of dateutil."""
+    """The zone that a task stores: ``unknown`` if the zone cannot be found by its name, as for some of dateutil."""
     zone = time_zone(time)
     if zone is None or not isinstance(time, pd.DatetimeIndex):
         return None
@@ -298,7 +298,7 @@ def kept_zone(time: Times) -> str | None:
 
 
 def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> Times:
-    """The time stamps of numbers `(rows,)` that `time_numbers` gave, a view of them; steps without a unit."""
+    """Convert numbers `(rows,)` of `time_numbers` back to time stamps (a view), or to steps if `unit` is None."""
     if unit is None:
         return pd.Index(numbers, copy=False)
     if zone is None:
@@ -307,7 +307,7 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
 
 
 def no_times_of(task: Task) -> Times | None:
-    """No times at all, in the time zone of a task, or steps; None where that zone is not known."""
+    """An empty index with the time zone of a task, or of steps; None if the zone is unknown."""
     if task.time_zone == UNKNOWN_ZONE:
         return None
     return times_of(np.empty(0, np.int64), None if task.counts_steps else "ns", task.time_zone)

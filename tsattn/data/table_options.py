@@ -1,4 +1,4 @@
-"""How a table is read; `FrameDataModule`, `Forecaster` and `diagnose` take these options as arguments."""
+"""Options for reading a table; `FrameDataModule`, `Forecaster` and `diagnose` take them as arguments."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ SUFFIXES = {
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How a table is read: which column is what, as users name them, how its text is written, and its gaps.
+    """Options for reading a table: roles of its columns, format of its text, and gaps.
 
     Attributes:
-        id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
-            columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index.
-        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one it is every column without another role by default, unless one is called ``y`` or ``target``.
-        past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
-            Categoricals and text of which no cell is a number.
-        future_covariates: columns known for the future too, of the same kinds.
+        id_column: column of series ids of a long table; by default ``unique_id`` or ``item_id``. A list of columns is
+            joined: ``[store, item]`` makes a column ``store/item`` with ids such as ``A/7``.
+        time_column: column of time stamps; by default ``ds``, ``timestamp``, ``date``, or an index.
+        target: the column or columns to forecast. In a long table the default is ``y`` or ``target``. In a wide table
+            it is ``y`` or ``target`` if the table has it, else every column without another role.
+        past_covariates: columns known for the past only. They hold numbers, bools, or categories: pandas Categoricals,
+            or text in which no cell is a number.
+        future_covariates: columns known for the future, too, of the same kinds.
         static: columns of categories that are constant within a series.
-        frequency: pandas frequency of the stamps, as text, offset or length of time, or a whole number for steps; None
-            infers it, even where there are gaps.
-        max_filled: the share of the rows of a series that may be filled.
-        weight_column: column of weights, each how much the targets of its row count in a training; None without.
-        separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.
-        decimal: the character before the decimals of a number in a CSV file.
-        encoding: of a CSV file, by Python's name.
-        date_format: how dates are written, such as ``%d/%m/%y``, in a frame too; None: ISO 8601, or the one format of a
-            short list that fits every cell.
-        format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
-        comment: the character that begins the lines of a CSV file that are not read; empty for none.
-        skip_rows: lines before the header of a CSV file.
+        frequency: pandas frequency of the stamps (text, offset or timedelta), or a whole number for steps. None infers
+            it, even with gaps.
+        max_filled: the largest share of the rows of a series that may be filled.
+        weight_column: column of weights: how much the targets of a row count in a training; None without weights.
+        separator: the character between the cells of a CSV file; ``\\t``, written out, also means a tab.
+        decimal: the decimal mark of numbers in a CSV file.
+        encoding: encoding of a CSV file, by Python's name.
+        date_format: format of dates, such as ``%d/%m/%y``, also in a frame. None: ISO 8601, or the format of a short
+            list that fits every cell.
+        format: ``csv`` or ``parquet``, for files without a telling suffix; None: by the suffix.
+        comment: the character that begins comment lines of a CSV file; empty for none.
+        skip_rows: number of lines before the header of a CSV file.
     """
 
     id_column: str | None = None
@@ -106,7 +106,7 @@ class TableOptions:
                 raise UserError(f"separator and {name} are both {value!r}; give two characters")
         try:
             codecs.lookup(self.encoding)
-            "".encode(self.encoding)  # a codec of bytes, such as base64, is no encoding
+            "".encode(self.encoding)  # refuses codecs of bytes, such as base64
         except (LookupError, TypeError) as error:
             says = "is not an encoding; valid are those of Python, such as utf-8, utf-16, latin-1, cp1252"
             raise UserError(f"{shown(repr(self.encoding))} {says}") from error
@@ -128,13 +128,13 @@ class TableOptions:
         return {name: getattr(self, name) for name in COLUMNS}
 
     def kind_of(self, path: Path) -> str | None:
-        """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
+        """The kind of a file: ``csv``, ``parquet`` or ``arrow``; None if its name does not show it."""
         suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
         return self.format or SUFFIXES.get(suffix)
 
     @property
     def codec(self) -> str:
-        """The encoding that files are opened with; a mark of the byte order in front of UTF-8 is no text."""
+        """The encoding to open files with; it skips a byte order mark before UTF-8."""
         return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
 
 
@@ -143,14 +143,14 @@ COLUMNS = ("id_column", "time_column", "target", "past_covariates", "future_cova
 
 @dataclass(frozen=True)
 class RowWeights:
-    """Weights of targets by series and by stretches of time; they multiply those in a column of the table."""
+    """Weights of targets by series and by time interval; they are multiplied by a column of weights of the table."""
 
-    series: Mapping[Any, float] = field(default_factory=dict)  # by id, or by the name of a column of a wide table
+    series: Mapping[Any, float] = field(default_factory=dict)  # by id, or by column of a wide table
     rows: tuple[tuple[Any, Any, float], ...] = ()  # first and last time stamp, or step, both included, and weight
 
     @classmethod
     def of(cls, series_weights: Any = None, row_weights: Any = None) -> Self:
-        """Read these arguments of `FrameDataModule`; UserError for what is no mapping, list or weight."""
+        """Read these arguments of `FrameDataModule`; UserError for an invalid mapping, list or weight."""
         series = {} if series_weights is None else series_weights
         if not isinstance(series, Mapping):
             raise UserError(f"series_weights must be weights by ids, such as {{a: 0.5}}, not {shown(repr(series))}")
@@ -166,13 +166,13 @@ class RowWeights:
         return bool(self.series or self.rows)
 
     def plain(self) -> dict[str, Any]:
-        """The arguments, as YAML has them."""
+        """The arguments in plain form, for YAML."""
         rows = [[*(int(one) if is_whole_number(one) else str(one) for one in row[:2]), row[2]] for row in self.rows]
         series = {str(name): value for name, value in self.series.items()}
         return {"series_weights": series or None, "row_weights": rows or None}
 
     def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
-        """Weight the targets of a panel, also by a column of weights, NaN in rows that fill gaps."""
+        """Weight the targets of a panel, also by a column `cells` of weights, which is NaN in filled rows."""
         names = panel.channels if panel.is_wide else panel.ids
         places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}
         of_series = np.ones((len(panel), len(panel.channels)))
@@ -192,7 +192,7 @@ class RowWeights:
             weights *= of_series[owners(panel.starts, rows)]
             time: Any = panel.time[rows]
             for number, (first, last, is_day) in enumerate(ends):
-                if is_day and isinstance(time, pd.DatetimeIndex):  # by days, as the next may not exist
+                if is_day and isinstance(time, pd.DatetimeIndex):  # compare days, as the next midnight may not exist
                     is_before = time.tz_localize(None).normalize() <= last.tz_localize(None)
                 else:
                     is_before = time <= last
@@ -212,7 +212,7 @@ READING: dict[str, Any] = {
     **{field.name: field.default for field in fields(TableOptions)},
     **{"series_weights": None, "row_weights": None},
 }
-"""The arguments by which users say how a table is read, and what they are by default."""
+"""The arguments for reading a table, and their defaults."""
 
 
 def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which column of a table is what, and its rows, or those of a part of it, as arrays in the order given.
+"""Find the roles of the columns of a table, and read its rows, or a part of them, as arrays in the given order.
 
 Shape letters: R rows, C targets, P past and F future covariates, K static columns.
 """
@@ -27,14 +27,14 @@ from tsattn.errors import UserError, did_you_mean, first_line, one_of, quiet, sh
 logger = logging.getLogger("tsattn")
 
 NO_NAME = "ds"
-"""What time stamps without a name are called."""
-# columns of forecasts, which ids and time stamps stand beside under their own names
+"""Name of time stamps without a name."""
+# columns of forecasts, next to ids and time stamps
 _OUTPUTS = ("predictions", "cutoff", "y", "target_name")
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which column is what; a wide table has no id."""
+    """Roles of the columns of a table; a wide table has no id."""
 
     id: str | None
     time: str
@@ -46,7 +46,7 @@ class Roles:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the table is one series, a column a channel."""
+        """Whether the table is one series, with a column for each channel."""
         return self.id is None
 
     @property
@@ -60,11 +60,11 @@ class Roles:
 def assigned(
     frame: pd.DataFrame, source: str, options: TableOptions, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, Roles]:
-    """Give each column of a table its role; no cell is looked at."""
+    """Give each column of a table its role without checking its cells."""
     frame, time_column = plain_frame(frame, source, options.id_column, options.time_column, allow_steps=allow_steps)
     roles, every_target = find_roles(frame, source, replace(options, time_column=time_column)), options.target is None
     if roles.is_wide and every_target:
-        # what is left of the index of a frame that was saved
+        # drop the saved index of a frame
         named, rows = {name for _, name in roles.named}, np.arange(len(frame))
         for name in (name for name in frame.columns if is_nameless(name) and name not in named):
             if pd.api.types.is_integer_dtype(frame[name].dtype) and np.array_equal(frame[name].to_numpy(), rows):
@@ -77,7 +77,7 @@ def assigned(
 def plain_frame(
     table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, str | None]:
-    """Put ids and time stamps in text-named columns, and name that of time; `allow_steps` lets an index count steps."""
+    """Make columns of ids and time with text names; return time's name; with `allow_steps` an index may count steps."""
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns, index = frame.columns, frame.index
     if not columns.is_unique:
@@ -86,17 +86,17 @@ def plain_frame(
     levels = [name for name in index.names if name in known and name is not None and name not in columns]
     stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
     is_time = isinstance(stamps, pd.DatetimeIndex)
-    rival = None  # a column that is called like time stamps, which the index has
+    rival = None  # a column with a usual name of time, although the index has time stamps
     if is_time and time_column is id_column is None and not {*ID_COLUMNS} & {*columns}:
-        # a long table has its time in a column, whatever its index
+        # a long table has its time in a column, so ignore its index
         rival = next((name for name in TIME_COLUMNS if name in columns), None)
     are_same = rival is not None and _are_times(frame[rival], pd.DatetimeIndex(stamps))
     if are_same or (is_time and time_column in columns):
-        levels = []  # the index is no column
+        levels = []  # do not make a column of the index
     elif rival is not None and len(columns) > 1:
         says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
         raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
-    is_alone = rival is not None and not are_same  # it holds values then
+    is_alone = rival is not None and not are_same  # then the column holds values
     has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
     if levels and not is_alone:
         frame = frame.reset_index(level=levels)
@@ -120,19 +120,19 @@ def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
 
 
 def is_nameless(column: str) -> bool:
-    """Whether a file gives the column no name; pandas then makes one up."""
+    """Whether a file gives the column no name, so that pandas invents a name."""
     return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
 
 
 def find_roles(frame: pd.DataFrame, source: str, named: TableOptions) -> Roles:
-    """The roles that were named; id, time and target columns are found by their usual names where none are."""
+    """The roles that the user named; unnamed id, time and target columns are found by their usual names."""
     columns, target = set(frame.columns), named.target
     usual = next((names for names in LONG_TABLES if names[0] in columns), (None, "date"))
     id_column = named.id_column or usual[0]
     time = named.time_column or next((name for name in (usual[1], *TIME_COLUMNS) if name in columns), None)
     is_saved = time is None and len(frame) and len(columns) and is_nameless(frame.columns[0])
     if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
-        time = str(frame.columns[0])  # as pandas saves an index of time stamps
+        time = str(frame.columns[0])  # pandas saves an index of time stamps as the first column
     if time is None:
         mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
         raise UserError(f"no time column found in {source} (columns: {listed(frame.columns, str)}). {mend}")
@@ -148,7 +148,7 @@ def find_roles(frame: pd.DataFrame, source: str, named: TableOptions) -> Roles:
 def check_roles(
     frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
 ) -> Roles:
-    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets."""
+    """Check that no column has two roles; with `every_target` the other columns of a wide table become targets."""
     columns, role_of = set(frame.columns), dict[str, str]()
     for role, name in roles.named:
         if name not in columns:
@@ -182,14 +182,14 @@ def check_roles(
 
 
 def computed(table: Any, source: str, columns: TableOptions, *, needs_target: bool = True) -> Any:
-    """Compute a lazy frame, of the columns that have a role alone; any other table stays as it is."""
+    """Compute the columns of a lazy frame that have a role; return other tables unchanged."""
     if not is_lazy(table):
         return table
     try:
         schema = nw.from_native(table).collect_schema()
         empty = cells.with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
         roles, every_target = find_roles(empty, source, columns), columns.target is None
-        with quiet():  # what is not used is not computed
+        with quiet():  # do not log unused columns, which are not computed
             roles = check_roles(empty, source, roles, every_target=every_target, needs_target=needs_target)
         names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
         used = [name for name in names if name in schema]
@@ -198,7 +198,7 @@ def computed(table: Any, source: str, columns: TableOptions, *, needs_target: bo
         return nw.from_native(table).select(used).collect().to_native()
     except UserError:
         raise
-    except Exception as error:  # whatever the foreign library raises
+    except Exception as error:  # the other library may raise any error
         raise UserError(f"{source} cannot be computed: {first_line(error)}") from error
 
 
@@ -209,34 +209,34 @@ _FUTURE = "the frame of future values"
 class Table:
     """A table whose columns have roles."""
 
-    frame: pd.DataFrame  # its cells, not yet looked at
+    frame: pd.DataFrame  # cells, not yet checked
     roles: Roles
-    source: str  # what it is, for messages
+    source: str  # name in messages
     text: TableOptions
-    frequency: str | None = None  # if it is known
+    frequency: str | None = None  # None if unknown
     row_of: Callable[[int], str] | None = None  # names a row (from 0); None for ``the frame, row 1`` and so on
 
     def where(self, row: int) -> str:
-        """What a row, counted from 0, is called in messages."""
+        """The name of a row (from 0) in messages."""
         return f"{self.source}, row {row + 1}" if self.row_of is None else self.row_of(row)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table in the order given, every cell checked; what is missing is NaN."""
+    """Rows of a table in the given order, with checked cells; missing numbers are NaN."""
 
     names: tuple[Any, ...]  # the ids in these rows, sorted; ``("series",)`` for a wide table
-    series: NDArray[np.int64]  # `(R,)` the number of the series of each row
+    series: NDArray[np.int64]  # `(R,)` number of the series of each row
     time: Times  # `(R,)` time stamps, or steps
     values: NDArray[np.float64]  # `(R, C)` targets
     past: NDArray[np.float64]  # `(R, P)` past covariates
     known: NDArray[np.float64]  # `(R, F)` future covariates
-    weights: NDArray[np.float64]  # `(R, 1)`; `(R, 0)` without such a column
+    weights: NDArray[np.float64]  # `(R, 1)`; `(R, 0)` without a column of weights
     static: NDArray[np.float64]  # `(R, K)` categories of the static columns, from 1 on
     where: Callable[[int], str]  # names a row (from 0) in messages
-    categories: cells.Categories = field(default_factory=dict)  # of static columns, and covariates that are such
-    is_own: bool = True  # of the table itself, not of a future that was given beside it
-    start: int = 0  # the number of the first row, counted over all parts of the table
+    categories: cells.Categories = field(default_factory=dict)  # of static columns, and of covariates with categories
+    is_own: bool = True  # whether the rows are from the table, not from a separate future
+    start: int = 0  # number of the first row, over all parts of the table
 
 
 def read_rows(
@@ -248,7 +248,7 @@ def read_rows(
     near: Times | None = None,
     start: int = 0,
 ) -> Rows:
-    """Read rows in the zone of `zone_of`, with offsets as those of `near`; UserError names the first bad cell's row."""
+    """Read rows in the zone of `zone_of`; offsets may be in the zone of `near`. UserError names the first bad row."""
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
         raise UserError(f"{table.source} has no rows")
@@ -261,7 +261,7 @@ def read_rows(
     past, of_past = cells.covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = cells.covariate_columns(frame, roles.future, where, "future covariate", categorical)
     weights = cells.number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
-    for column in weights.T:  # a row without any target needs none
+    for column in weights.T:  # a row without targets needs no weight
         for row in np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))[:1].tolist():
             what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
             says = f"the weight in column {shown(roles.weight)} {what}; a number of at least 0 is needed"
@@ -273,18 +273,18 @@ def read_rows(
 
 
 def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source: str) -> Rows:
-    """Read ids, time stamps and future covariates of a frame or file; log the series that `own` rows have not got."""
+    """Read ids, time stamps and future covariates of a frame or file; log series that `own` rows do not have."""
     if not roles.future:
         says = "would not be used: no `future_covariates` were named before the fit"
         raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
-    with quiet(False):  # the future is new, even where the table is not
+    with quiet(False):  # log about the future even if the table was read before
         named: Any = {"id_column": roles.id, "time_column": roles.time, "target": ()}
         columns = TableOptions(**named, future_covariates=roles.future)
         frame = computed(frame, _FUTURE, columns, needs_target=False)
         table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
-            table = table.rename_axis(index=None)  # whatever it is called, it is the time
+            table = table.rename_axis(index=None)  # the index is the time, whatever its name
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
         alone = Roles(roles.id, roles.time, (), future=roles.future)
         alone = check_roles(plain, _FUTURE, alone, every_target=False, needs_target=False)

@@ -1,4 +1,4 @@
-"""Tables as users have them: CSV, Parquet and Arrow files, whole or some rows at a time, and frames of any library."""
+"""Read tables: CSV, Parquet and Arrow files, whole or in parts, and frames of any library."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tsattn.errors import UserError, check_file, first_line, one_of, shown
 
 _PLAIN = TableOptions()
 _MAX_COLUMNS = 100_000
-_BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time
+_BUFFER = 1 << 20  # bytes of a column of a row group to read at a time
 _SEPARATORS = ",;\t|"
-_READ_AHEAD = 1 << 24  # characters of a header line that are looked at
-_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)  # as numbers are written that are ids
-# the cells that pandas takes for missing, of which some are good ids
+_READ_AHEAD = 1 << 24  # most characters of a line to read at a time
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)  # ids that are plain whole numbers
+# cells that pandas reads as missing; some of them are valid ids
 _MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
     *("NULL", "NaN", "None", "n/a", "nan", "null"),
@@ -45,11 +45,11 @@ _NO_TEXT = re.compile(
 def read_table(
     path: str | Path, *, id_column: str | None = None, time_column: str | None = None, text: TableOptions = _PLAIN
 ) -> pd.DataFrame:
-    """Read the table in a file; UserError names the file and what is wrong with it, with the line where one is known.
+    """Read the table in a file; UserError names the file, the mistake, and its line if known.
 
-    Cells of a CSV file that are empty or read ``NA``, ``nan``, ``null`` and the like are missing. Its series ids are
-    kept as they are written (``NA`` and ``007`` are ids), unless all of them are plain whole numbers; so are its dates,
-    where their format is given. Id and time columns with usual names need no naming.
+    In a CSV file, empty cells and cells such as ``NA``, ``nan`` or ``null`` are missing. Series ids stay text (``NA``
+    and ``007`` are ids), unless all are plain whole numbers. Dates stay text if their format is given. Id and time
+    columns with usual names need not be named.
     """
     path = Path(path)
     kind = text.kind_of(path)
@@ -70,7 +70,7 @@ def read_table(
 
 
 def table_parts(path: Path, columns: list[str] | None, rows: int, options: TableOptions) -> Iterator[pd.DataFrame]:
-    """Read a file some rows at a time, as `read_table` does, but ids of CSV files stay text, all columns of them."""
+    """Read a file in parts, like `read_table`, except that all columns of ids of CSV files stay text."""
     names, text = (options.id_column, *ID_COLUMNS), options
     schema = schema_of(path, text)
     if schema is None:
@@ -89,14 +89,14 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
         for batch in _batches(path, kind, kept, rows, ids, schema):
             table = pa.Table.from_batches([batch.select(kept)])
             for number, column in enumerate(table.schema):
-                if pa.types.is_date(column.type):  # as objects, pandas would read them one by one
+                if pa.types.is_date(column.type):  # pandas would convert dates one by one, as objects
                     stamps = table.column(number).cast(pa.timestamp("s" if pa.types.is_date32(column.type) else "ms"))
                     table = table.set_column(number, column.name, stamps)
             yield table.to_pandas()
 
 
 def schema_of(file: Path, text: TableOptions) -> pa.Schema | None:
-    """The columns of a file; None of a CSV file, which has no types."""
+    """The columns of a file; None for a CSV file, which has no types."""
     kind = text.kind_of(file)
     with _readable(file, str(kind), text):
         if kind == "parquet":
@@ -110,12 +110,12 @@ def schema_of(file: Path, text: TableOptions) -> pa.Schema | None:
 def opened(
     table: Any, source: str, id_column: str | None = None, time_column: str | None = None, text: TableOptions = _PLAIN
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
-    """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file)."""
+    """Open a frame or a file; return the frame, its name for messages, and for a file a function that names rows."""
     if not isinstance(table, str | Path):
         return as_frame(table, source), source, None
     path = Path(table).expanduser()
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())  # messages name it as the user did
+        path = path.relative_to(Path.cwd())  # messages name the file as the user does
     return read_table(path, id_column=id_column, time_column=time_column, text=text), str(path), rows_of(path, text)
 
 
@@ -132,7 +132,7 @@ def as_frame(table: Any, source: str) -> pd.DataFrame:
         raise UserError(f"{source} is a {type(table).__name__}; valid are {valid}")
     try:
         return pd.DataFrame(pa.table(table).to_pandas())
-    except Exception as error:  # whatever the foreign library raises
+    except Exception as error:  # the other library may raise any error
         raise UserError(f"{source} cannot be turned into a pandas frame: {first_line(error)}") from error
 
 
@@ -144,11 +144,11 @@ def read_cells(
     has_header: bool = True,
     text: TableOptions = _PLAIN,
 ) -> pd.DataFrame:
-    """Read a CSV file; the first of `ids` that is there (unless all are whole numbers) and `dates` stay text."""
+    """Read a CSV file; `dates` and the first existing column of `ids` (unless all are whole numbers) stay text."""
     with _readable(path, "csv", text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
         options, found = _options(path, ids, dates, text, has_header=has_header)
-        try:  # in pieces that fit into a cache, unless they say other things of the kind of a column
+        try:  # read in pieces, which is faster, unless pieces disagree about the type of a column
             with _source(path, text) as source:
                 table: pd.DataFrame = pd.read_csv(source, **{**options, "low_memory": True})
         except pd.errors.DtypeWarning:
@@ -164,24 +164,24 @@ def read_cells(
 
 
 def whole_ids(texts: Collection[str]) -> bool:
-    """Whether there are ids and all of them are written as plain whole numbers."""
+    """Whether there are ids, and all are plain whole numbers."""
     return len(texts) > 0 and all(map(_WHOLE.fullmatch, texts))
 
 
 def rows_of(path: Path, text: TableOptions = _PLAIN, *, has_header: bool = True) -> Callable[[int], str]:
-    """Return what names a row (from 0) of a file: by the line of a CSV file on which it starts, else by its number."""
+    """Return a function that names a row (from 0) of a file: by its first line in a CSV file, else by its number."""
 
     def where(row: int) -> str:
         if text.kind_of(path) in ("parquet", "arrow"):
             return f"{path}, row {row + 1}"
-        rows, numbers = -1 - has_header, list[int]()  # of the lines of a record, as a quoted cell may have several
+        rows, numbers = -1 - has_header, list[int]()  # numbers: lines of a record; a quoted cell may have several
 
         def lines() -> Iterator[str]:
             for number, line in _lines(path, text):
                 numbers.append(number)
                 yield line
 
-        with suppress(csv.Error):  # of a cell too long for Python's reader
+        with suppress(csv.Error):  # a cell is too long for Python's reader
             for record in csv.reader(lines(), delimiter=text.separator):
                 rows += _is_row(record)
                 if rows == row:
@@ -195,7 +195,7 @@ def rows_of(path: Path, text: TableOptions = _PLAIN, *, has_header: bool = True)
 def _lines(path: Path, text: TableOptions) -> Iterator[tuple[int, str]]:
     number, is_quoted, begins = 0, False, True
     with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
-        while line := str(file.readline(_READ_AHEAD)):  # a line of many megabytes comes in pieces
+        while line := str(file.readline(_READ_AHEAD)):  # a very long line comes in pieces
             number += begins
             is_comment = begins and text.comment and not is_quoted and line.lstrip().startswith(text.comment)
             begins = line.endswith(("\n", "\r"))
@@ -226,7 +226,7 @@ def _options(
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     records = filter(_is_row, csv.reader((line for _, line in _lines(path, text)), delimiter=text.separator))
     first, second = next(records, []), list[str]()
-    with suppress(csv.Error, UnicodeError):  # of what pandas says more
+    with suppress(csv.Error, UnicodeError):  # pandas gives a better message
         second = next(records, [])
     if has_header and len(first) == 1 and (other := max(_SEPARATORS, key=first[0].count)) in first[0]:
         also = ", and the decimal if that is ','" if other == ";" else ""
@@ -235,11 +235,11 @@ def _options(
     names: list[Any] = first if has_header else list(range(len(first)))
     _check_names(path, names)
     found = next(filter(None, (id_columns(name, names) for name in ids)), ())
-    called = [name or f"Unnamed: {i}" for i, name in enumerate(names if found else ())]  # as pandas does
+    called = [name or f"Unnamed: {i}" for i, name in enumerate(names if found else ())]  # as pandas names them
     missing = {name: [""] if name in found else _MISSING for name in called}
     kept = [name for name in (*found, *dates) if name in names]
     if not in_parts:
-        # a column with a text is one of texts, which pandas reads many times faster than if it is told so
+        # a column with a text in its first row becomes text by itself, much faster than with an explicit dtype
         is_text = {name: not _NO_TEXT.fullmatch(cell) for name, cell in zip(names, second, strict=False)}
         kept = [name for name in kept if not is_text.get(name)]
     return {
@@ -249,9 +249,9 @@ def _options(
         "low_memory": False,
         "sep": text.separator,
         "decimal": text.decimal,
-        # pandas skips a mark of the byte order itself, and reads plain UTF-8 without a decoder
+        # pandas skips a byte order mark by itself, and reads plain UTF-8 without a decoder
         "encoding": "utf-8" if text.codec == "utf-8-sig" else text.encoding,
-        "dtype": dict.fromkeys(kept, "object") or None,  # pandas is slower with an empty one
+        "dtype": dict.fromkeys(kept, "object") or None,  # pandas is slower with an empty dict
         "keep_default_na": not found,
         "na_values": missing if found else None,
     }, found
@@ -268,7 +268,7 @@ def _batches(
                 yield from (batch.slice(start, size) for start in range(0, len(batch), size))
         return
     texts = [name for name in ids if schema.field(name).type in (pa.string(), pa.large_string())]
-    # unbuffered, all columns of a row group, which may be the whole file, are read at once
+    # without a buffer, all columns of a row group, perhaps the whole file, would be read at once
     with pa.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False, read_dictionary=texts) as parquet:
         yield from parquet.iter_batches(size, columns=columns)
 
@@ -292,7 +292,7 @@ def _readable(path: Path, kind: str, text: TableOptions) -> Iterator[None]:
         raise UserError(f"{path} is empty; it needs a header and rows") from error
     except MemoryError as error:
         raise UserError(f"{path} is too large for the memory of this machine, or is damaged") from error
-    except Exception as error:  # damaged files make pyarrow raise many kinds
+    except Exception as error:  # pyarrow raises many kinds of errors for damaged files
         reason = getattr(error, "strerror", None) or first_line(error).split("C error: ")[-1]
         if isinstance(error, pd.errors.ParserWarning):
             reason = "its rows have more fields than its header"

@@ -1,4 +1,4 @@
-"""Windows cut from resident tensors, a whole batch at a time; also beyond the end of the data; and their order.
+"""Cut windows from tensors in memory, a whole batch at a time, also beyond the end of the data; order batches.
 
 Shape letters: B windows, L context length, T prediction length, S series, C channels, P past-only covariates, F
 known-future covariates, K static columns.
@@ -28,16 +28,16 @@ from tsattn.task import Task
 logger = logging.getLogger("tsattn")
 
 EMPTY_IT = "empty that cell if it means missing"
-_FARTHEST = 1e5  # standard deviations; what is measured does not change so much
-_FARTHEST_OF_CONSTANT = 1e15  # a product that starts late is far from its zeros, too
+_FARTHEST = 1e5  # standard deviations; real measurements do not change so much
+_FARTHEST_OF_CONSTANT = 1e15  # larger, as training rows may be constant only because, say, sales start later
 
 
 @dataclass(frozen=True)
 class Series:
-    """Series as scaled tensors, laid end to end; of a large panel in files, these are views of files.
+    """Series as scaled tensors, concatenated; for a large panel in files, the tensors are views of files.
 
-    Missing values are imputed; masks of observed ones are None where nothing is missing. ``original = scaled * scale +
-    mean``, of a `transform` of the targets the transformed value.
+    Missing values are imputed; a mask of observed values is None if nothing is missing. ``original = scaled * scale +
+    mean``; with a `transform`, ``original`` is the transformed target.
     """
 
     values: Tensor  # (rows, C) float32
@@ -46,16 +46,16 @@ class Series:
     starts: Tensor  # (S + 1,) int64, the first row of each series, and `rows`
     mean: Tensor  # (S, C) float64
     scale: Tensor  # (S, C) float64
-    past_covariates: Tensor | None = None  # (rows, P) float32; None without, as all that follows
+    past_covariates: Tensor | None = None  # (rows, P) float32; None if the data have none, as below
     future_covariates: Tensor | None = None  # (rows, F) float32
     past_covariates_observed: Tensor | None = None  # (rows, P) bool
     future_covariates_observed: Tensor | None = None  # (rows, F) bool
     static: Tensor | None = None  # (S, K) int64, numbers of categories
     transform: SeriesTransform | None = None
     weights: Tensor | None = None  # (rows, C) float32, how much each target counts in a training
-    past_covariate_scale: Tensor | None = None  # (P,) float64, the original units of 1 on their scale
+    past_covariate_scale: Tensor | None = None  # (P,) float64, original units of a scaled unit
     future_covariate_scale: Tensor | None = None  # (F,) float64
-    original: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))  # (rows, C) on the host, as given
+    original: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))  # (rows, C) on the host, unscaled
     _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _files: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -63,7 +63,7 @@ class Series:
     def of_arrays(
         cls, arrays: Mapping[str, NDArray[Any] | None], transform: SeriesTransform | None, original: NDArray[np.float64]
     ) -> Series:
-        """Make tensors that share the memory, or the files, of arrays by the names of the attributes."""
+        """Make series from arrays by name of attribute; the tensors share the memory or files of the arrays."""
         there = {name: array for name, array in arrays.items() if array is not None}
         tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in there.items()}
         series = cls(**{"observed": None, **tensors}, transform=transform, original=original)
@@ -79,17 +79,17 @@ class Series:
         return sum(part.nbytes for part in self._tensors().values())
 
     def to(self, device: torch.device | str) -> Series:
-        """Copy the series to a device, where windows are then cut without making the host wait."""
+        """Copy the series to a device, which can then cut windows without delaying the host."""
         there: Any = {name: part.to(device) for name, part in self._tensors().items()}
         return replace(self, **there)
 
     @property
     def units(self) -> Units:
-        """The way from values and forecasts of these series back to original units."""
+        """The conversion of values and forecasts of these series to original units."""
         return Units(self.mean, self.scale, self.transform)
 
     def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:
-        """The values of a series, `(rows, C)`, and which of them are observed; None if nothing is missing."""
+        """The values of a series, `(rows, C)`, and their mask of observed values; None if nothing is missing."""
         rows = slice(int(self.starts[number]), int(self.starts[number + 1]))
         return self.values[rows], None if self.observed is None else self.observed[rows]
 
@@ -103,25 +103,25 @@ class Series:
         padded: bool = True,
         seasons: Sequence[int] | None = None,
     ) -> Batch:
-        """Cut the windows whose horizons start at given rows; without targets if `prediction_length` is 0.
+        """Cut the windows of series `numbers (B,)` whose horizons start at their rows `origins (B,)`, on one device.
 
-        Rows that a context lacks at the front are not observed: 0, the mean, at the time of the first row. `padded` is
-        False where none lacks any; to find that out here, the host would wait for the device. `numbers (B,)` are the
-        series, on the same device, `origins (B,)` rows from their starts. The units hold the last known values of
-        `seasons`, of at most L steps, and the targets as given (of series on the host).
+        Missing rows at the front of a context are not observed: value 0 (the mean), time of the first row. `padded`
+        False promises that no row is missing, as checking it would make the host wait for the device. A
+        `prediction_length` of 0 gives no targets. For series on the host, the units hold the unscaled targets and the
+        last known values of `seasons`, of at most L steps.
         """
         L, T = context_length, prediction_length
-        # each small operation takes its share of a batch
+        # even small operations take a noticeable part of the time of a batch
         first = (origins if len(self) == 1 else self.starts[numbers] + origins) - L
         lacking, length = L - origins if padded else None, L + T
-        # rows before those of a series are another's; they are overwritten below
+        # rows before the start of a series belong to another series; they are overwritten below
         outside = lacking is not None and (first.device.type != "cpu" or bool(first.min() < 0))
         rows = (first[:, None] + torch.arange(length, device=first.device)).clamp_(min=0) if outside else None
 
         def cut(part: Tensor, length: int = length) -> Tensor:
             if rows is not None:
                 return part[rows[:, :length]]
-            # one copy of long runs out of a view of all windows: on a CPU many times faster than indexing row by row
+            # copy long runs from a view of all windows: on a CPU much faster than indexing row by row
             runs = part.unfold(0, length, 1)
             return (runs if part.dim() == 1 else runs.transpose(1, 2)).index_select(0, first)
 
@@ -176,7 +176,7 @@ class Series:
                 target = self._given(end, T) if T else None
                 known = {length: self._last_season(end, numbers, length) for length in seasons}
         B, covariates = len(numbers), (self.past_covariate_scale, self.future_covariate_scale)
-        # rows of a single series are a view, which costs nothing
+        # for a single series a view suffices, without a copy
         mean, scale = (part.expand(B, -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale))
         of_past, of_future = (None if part is None else part.expand(B, -1) for part in covariates)
         return WindowUnits(mean, scale, of_past, of_future, target, known)
@@ -205,7 +205,7 @@ class Series:
         scaled = torch.from_numpy(self.values.numpy()[sources, channels]).masked_fill(lacking, 0.0)
         given = torch.from_numpy(np.asarray(self.original[sources, channels], dtype=np.float64))
         given = given.masked_fill(lacking, torch.nan)
-        if (unknown := given.isnan()).any():  # the mean, which is 0 on the scale
+        if (unknown := given.isnan()).any():  # use the mean, which is 0 in scaled units
             given = torch.where(unknown, self.units.restore(scaled, numbers), given)
         return LastSeason(scaled, given)
 
@@ -225,10 +225,10 @@ class Series:
 
 
 class WindowDataset(Dataset[Batch]):
-    """The windows of one part of the data; asked for many indices at once, it answers with one batch.
+    """The windows of a part of the data; a list of indices gives a single batch.
 
-    `origins` are for each series the rows, from its start, at which horizons start; for `seasons` see `Series.windows`.
-    Batches lie on the device of the series.
+    `origins` gives, for each series, the rows from its start at which horizons start. For `seasons` see
+    `Series.windows`. Batches are on the device of the series.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class WindowDataset(Dataset[Batch]):
             raise UserError(f"{len(ranges)} ranges of origins were given for {len(series)} series; give one for each")
         self.series, self._seasons = series, seasons
         self.context_length, self.prediction_length = context_length, prediction_length
-        # kept as ranges: a row number for each of a billion windows would not fit into memory
+        # keep ranges, as row numbers of a billion windows would not fit into memory
         self._device = series.values.device
         self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
         self._step = torch.tensor([rows.step for rows in ranges], device=self._device)
@@ -260,9 +260,9 @@ class WindowDataset(Dataset[Batch]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
-        """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
+        """Cut the windows with these numbers as a single batch (the DataLoader's hook for whole batches).
 
-        IndexError for a wrong number in a list; arrays and tensors on the device, as our samplers give, are trusted.
+        IndexError for a wrong number in a list; arrays and tensors, which our samplers give, are not checked.
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
@@ -278,12 +278,12 @@ class WindowDataset(Dataset[Batch]):
 
 
 class FutureWindows(WindowDataset):
-    """The windows beyond the end of the data: of each series its last rows, and what is known of the horizon.
+    """The windows beyond the end of the data: for each series its last rows, and known covariates of the horizon.
 
-    A batch is made when it is asked for, so that memory does not grow with the number of series.
-    `series` is the panel scaled, `scaler` has the scale of the covariates, and `seasons` are those of `Series.windows`.
-    There must be covariates for `horizon` steps, T by default. Time stamps and covariates reach over whole multiples of
-    T: steps that are too many repeat the last ones.
+    Batches are made on demand, so memory does not grow with the number of series. `series` is the scaled panel,
+    `scaler` has the scale of the covariates, and `seasons` is as in `Series.windows`. Covariates must exist for the
+    steps of `horizon`, T by default. Time stamps and covariates are extended to a whole multiple of T; extra covariates
+    repeat the last step.
     """
 
     def __init__(
@@ -312,7 +312,7 @@ class FutureWindows(WindowDataset):
             logger.warning("%d of %d series have fewer rows than context_length %d; their contexts are padded", *what)
 
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
-        """Cut the windows of these series, without targets; see `WindowDataset`."""
+        """Cut the windows of the series with these numbers, without targets; see `WindowDataset`."""
         numbers = torch.as_tensor(indices)
         lengths = self._first[numbers]
         padded = bool((lengths < self.context_length).any())
@@ -324,7 +324,7 @@ class FutureWindows(WindowDataset):
             if mask is None and self._lacks_some:
                 mask = torch.ones_like(known, dtype=torch.bool)
             mask = None if mask is None else torch.cat([mask, ~ahead.isnan()], 1)
-            if self._lacks_some:  # a missing number repeats the last known one
+            if self._lacks_some:  # a missing number repeats the last known number
                 steps = torch.arange(1, ahead.shape[1] + 1)[:, None]
                 last = torch.where(ahead.isnan(), 0, steps).cummax(1).values
                 ahead = torch.cat([known[:, -1:], ahead], 1).gather(1, last)
@@ -334,7 +334,7 @@ class FutureWindows(WindowDataset):
         return replace(batch, time=time, future_covariates=known, future_covariates_observed=mask)
 
     def _scaled(self, ahead: NDArray[np.float64], scaler: Scaler) -> Tensor:
-        """Covariates after the ends, `(S, T, F)`, on their scale as float32; NaN stays NaN."""
+        """Scale covariates after the ends, `(S, T, F)`, to float32; NaN stays NaN."""
         panel, F = self.panel, ahead.shape[-1]
         mean, scale = np.asarray(scaler.covariate_mean[-F:]), np.asarray(scaler.covariate_scale[-F:])
         scaled = (ahead - mean) / scale
@@ -350,7 +350,7 @@ class FutureWindows(WindowDataset):
 
 
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
-    """Future covariates `(S, horizon, F)`, or None; UserError if one is missing, unless the panel `fills_ahead`."""
+    """Future covariates `(S, horizon, F)`, or None; UserError for missing values, unless the panel `fills_ahead`."""
     ahead = panel.ahead
     if ahead is None:
         return None
@@ -362,7 +362,7 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     if panel.fills_ahead or not missing.size:
         return values
     pass_them = "pass {} with `--future FILE` (Python: `future=frame`)"
-    lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all of them if there are no rows ahead
+    lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all columns if there are no rows ahead
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
         has = "has" if lacking.size == 1 else "have"
@@ -378,7 +378,7 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
 def warn_of_far(
     scaled: NDArray[np.float64], scale: NDArray[np.float64], words: Callable[[tuple[int, ...]], str]
 ) -> bool:
-    """Log the value farthest from the training mean, if it is too far to be measured; `scale` is 1 of constants."""
+    """Log the value farthest from the training mean if it cannot be a real measurement; constants have `scale` 1."""
     size = np.abs(scaled)
     is_far = size > np.where(scale == 1, _FARTHEST_OF_CONSTANT, _FARTHEST)
     if not is_far.any():
@@ -390,16 +390,16 @@ def warn_of_far(
 
 
 HOST = torch.device("cpu")
-RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
-_PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
-_DRAWN = 1000  # batches that are drawn at once where there are more
+RESIDENT_ON = ("cuda",)  # types of devices that may hold series in memory
+_PERMUTED = 10_000_000  # a shuffled list of more windows could take more memory than the data
+_DRAWN = 1000  # batches to draw at a time if there are more windows
 
 Numbers: TypeAlias = NDArray[np.int64] | Tensor
 
 
 @dataclass(eq=False)
 class ShuffledBatches(Sampler[Numbers]):
-    """Window numbers of training batches by seed and epoch: `total` of them, after `position`; processes share each."""
+    """Shuffled window numbers of `total` training batches, by seed and epoch; processes share each batch."""
 
     num_windows: int
     batch_size: int
@@ -413,13 +413,13 @@ class ShuffledBatches(Sampler[Numbers]):
 
     @property
     def epoch_length(self) -> int:
-        """Batches in an epoch; a last, smaller one has windows for each process."""
+        """Number of batches in an epoch; a smaller last batch counts if it has a window for each process."""
         whole, rest = divmod(self.num_windows, self.batch_size * self.world_size)
         return whole + (rest >= self.world_size)
 
     @property
     def sampler(self) -> ShuffledBatches:
-        """Itself: where Lightning looks for `set_epoch`."""
+        """The object itself, because Lightning looks for `set_epoch` here."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -443,7 +443,7 @@ class ShuffledBatches(Sampler[Numbers]):
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
         is_permuted = self.num_windows <= _PERMUTED
-        # numbers are sent to a device many at a time, as each time it is waited for
+        # send many numbers to a device at a time, as each transfer waits
         together = max(1, self.epoch_length) if is_permuted else _DRAWN
         for start in range(0, last, together):
             if is_permuted:
@@ -456,14 +456,14 @@ class ShuffledBatches(Sampler[Numbers]):
             some = numbers.numpy() if self.device is None else numbers.to(self.device)
             for number in range(max(first, start), min(last, start + together)):
                 batch = some[(number - start) * size : (number - start + 1) * size]
-                if self.world_size > 1:  # contiguous, or each search in it would copy it
+                if self.world_size > 1:  # contiguous: each search would copy it otherwise
                     mine = batch[: len(batch) // self.world_size * self.world_size][self.rank :: self.world_size]
                     batch = mine.contiguous() if isinstance(mine, Tensor) else np.ascontiguousarray(mine)
                 yield batch
 
 
 def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
-    """Numbers of at most `most` windows, rising: one drawn from each stretch, so that not all are of the same hour."""
+    """Sorted numbers of at most `most` windows, one drawn from each interval, so that hours of the day vary."""
     if most >= num_windows:
         return range(num_windows)
     ends = np.arange(most + 1) * num_windows // most
@@ -472,7 +472,7 @@ def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
 
 @dataclass(eq=False)
 class OrderedBatches(Sampler[Numbers]):
-    """The numbers `(n,)` of the windows of each batch, in order: tensors on a device, or arrays."""
+    """The window numbers `(n,)` of each batch, in order, as tensors on a device or as arrays."""
 
     windows: range | NDArray[np.int64]
     batch_size: int
@@ -488,7 +488,7 @@ class OrderedBatches(Sampler[Numbers]):
 
 
 class TrainingLoader(DataLoader[Batch]):
-    """Shuffled training windows; a checkpoint knows how many batches were seen."""
+    """Shuffled training windows; a checkpoint stores the number of batches seen."""
 
     def __init__(self, windows: WindowDataset, batches: ShuffledBatches, **options: Any) -> None:
         super().__init__(windows, batch_sampler=batches, **options)  # type: ignore[arg-type]  # arrays, not lists
@@ -497,7 +497,7 @@ class TrainingLoader(DataLoader[Batch]):
         self._resumed = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        # as a generator, it starts with the first batch, when it is known which batches were seen before
+        # a generator starts with the first batch; by then a checkpoint has set the number of batches seen
         self._seen, self._resumed = self._resumed, 0
         self.batches.position = self._seen
         for batch in super().__iter__():
@@ -514,5 +514,5 @@ class TrainingLoader(DataLoader[Batch]):
 
 
 def whole_batch(batch: Any) -> Any:
-    """Collate what is a batch already."""
+    """Return the batch unchanged, as the collate function of a loader of whole batches."""
     return batch

@@ -1,4 +1,4 @@
-"""Measure forecasts: one table of errors, and every score reduced from it."""
+"""Measure forecasts: a table of errors, and all scores computed from it."""
 
 from tsattn.evaluation.error_table import ErrorTable, scores_by
 from tsattn.evaluation.measure import measure

@@ -1,4 +1,4 @@
-"""Keep the errors of all windows as one Arrow table, in memory or in a Parquet file; every score is a reduction of it.
+"""Keep the errors of all windows in an Arrow table, in memory or in a Parquet file; all scores are computed from it.
 
 A row is a series, an origin and a channel. Shape letters: N rows, C channels, Q quantile levels, T horizon, M sums of a
 total (`total_names`).
@@ -34,21 +34,21 @@ BY = ("series", "step", "origin")
 METADATA = b"tsattn.errors"
 MEMORY_LIMIT = 50_000_000  # bytes of rows
 _FORMAT = 1
-_PART = 1 << 16  # rows that are taken together, as the row groups of a file
-_KEYS = {"series": "unique_id", "origin": "origin"}  # columns by which rows may be summed
+_PART = 1 << 16  # rows of a part, which is a row group of a file
+_KEYS = {"series": "unique_id", "origin": "origin"}  # columns to sum rows by
 
 
 class ErrorTable:
     """Errors of all windows, see `tsattn.evaluation.measure`.
 
-    A row holds ``unique_id`` (the id of the series), ``origin`` (the last time stamp before the horizon, or a step),
-    ``channel``, the sums over the horizon that `sum_names` lists, and ``seasonal_error``, the divisor of MASE, NaN
-    where it is unknown. An origin is exact to the second and by the clock of the data, as windows know it.
+    The keys of a row are ``unique_id`` (the id of the series), ``origin`` (the last time stamp or step before the
+    horizon) and ``channel``. Then come the sums over the horizon that `sum_names` lists, and ``seasonal_error``, the
+    divisor of MASE, NaN if unknown. An origin is exact to the second, by the clock of the data.
 
     Attributes:
         channels: the names of the C channels.
         levels: the Q quantile levels, none for point forecasts.
-        path: the file that holds the rows; None if they are in memory or were not kept.
+        path: the file with the rows; None if they are in memory or were not kept.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class ErrorTable:
     def collect(
         cls, parts: Iterable[pa.Table], path: str | Path | None, steps: Callable[[], Tensor | None] = lambda: None
     ) -> ErrorTable:
-        """Keep rows of `error_rows` in the Parquet file of a path as they come, or in memory up to `MEMORY_LIMIT`.
+        """Collect rows of `error_rows` in the Parquet file `path` as they come, or in memory up to `MEMORY_LIMIT`.
 
-        ``steps`` gives `(T, C, M)` totals by step at the end, if there are any.
+        At the end ``steps`` returns `(T, C, M)` totals by step, or None.
 
         Raises:
-            UserError: for no row or no observed target, or a file that cannot be written.
+            UserError: without rows or observed targets, or if the file cannot be written.
         """
         kept: list[pa.Table] = []
         totals, size = None, 0
@@ -89,17 +89,17 @@ class ErrorTable:
 
     @classmethod
     def read(cls, path: str | Path) -> ErrorTable:
-        """Read a file that `measure` has written; its rows stay there until they are asked for.
+        """Open a file that `measure` has written; rows are loaded only when needed.
 
         Raises:
-            UserError: if it is not there, is no error table, is damaged, or is of a newer version.
+            UserError: if the file is missing or damaged, is not an error table, or was written by a newer version.
         """
         path = Path(path)
         check_file(path)
         with _saying(path, "read"):
             schema = pq.read_schema(path)
             _described(schema)
-            # part by part, in the order in which they were added when they were written: to the same last digit
+            # add parts in the order in which they were written, so that totals agree to the last digit
             totals = reduce(torch.add, map(_totals, _parts(path)))
         return cls(schema, totals, path)
 
@@ -111,11 +111,11 @@ class ErrorTable:
         """Sum the rows of each group: ``series``, ``origin``, ``channel``, or ``step`` of the horizon, 1 to T.
 
         Returns:
-            the G groups, series in the order of the rows, origins in that of time; and `(G, C, M)` totals, see
-            `total_names`, with C = 1 by channel. By step, every window counts at each step.
+            the G groups (series in the order of the rows, origins in the order of time), and `(G, C, M)` totals, see
+            `total_names`. By channel C is 1. By step every window counts at each step.
 
         Raises:
-            UserError: for another key, and if the rows, or the totals by step, were not kept.
+            UserError: for an unknown key, or if the rows, or the totals by step, were not kept.
         """
         if key == "channel":
             return pd.Index(self.channels, name=key), self._totals[:, None]
@@ -130,7 +130,7 @@ class ErrorTable:
         totals = self._totals.new_zeros(0, C, M)
         for part in self._all_parts():
             keys: Any = part[_KEYS[key]]
-            # ids of several parts, which Arrow has as lists, are tuples
+            # ids with several parts are lists in Arrow and tuples in pandas
             is_list = pa.types.is_nested(keys.type)
             keys = pd.Series([*map(tuple, keys.to_pylist())], dtype=object) if is_list else keys.to_pandas()
             codes, names = pd.factorize(keys)
@@ -143,18 +143,18 @@ class ErrorTable:
         return names[order], totals[torch.from_numpy(order)]
 
     def scores_by(self, key: str) -> pd.DataFrame:
-        """Compute the scores of each group of `totals_by`: a row a group, the columns of `scores`."""
+        """Compute the scores of each group of `totals_by`: a row for each group, with the columns of `scores`."""
         names, totals = self.totals_by(key)
         scores = pd.DataFrame(group_scores(totals, self.levels), index=names)
         return scores.astype({name: "int64" for name in scores if is_count(str(name))})
 
     def step_scores(self, score: str, channels: Sequence[int] | None = None) -> NDArray[np.float64]:
-        """Compute one score at each step of the horizon, `(T,)`, of some channels, given by number, or all."""
+        """Compute a score at each step of the horizon, `(T,)`, over the channels with these numbers, or over all."""
         _, totals = self.totals_by("step")
         return group_scores(totals if channels is None else totals[:, list(channels)], self.levels)[score]
 
     def frame(self) -> pd.DataFrame:
-        """Return all rows; a UserError if they were not kept."""
+        """Return all rows; raise UserError if they were not kept."""
         frame: pd.DataFrame = pa.concat_tables(self._all_parts()).to_pandas()
         return frame
 
@@ -167,14 +167,14 @@ class ErrorTable:
 
 
 def check_by(by: str) -> str:
-    """Refuse to group scores by anything but one of `BY`, with a UserError."""
+    """Check that `by` is one of `BY`, and return it; raise UserError otherwise."""
     if by not in BY:
         raise UserError(f"scores are given by one of {one_of(BY)}, not {shown(by)}")
     return by
 
 
 def check_group(by: str, id_name: str) -> None:
-    """Refuse scores by series whose column of ids has the name of another column of the scores, with a UserError."""
+    """Raise UserError for scores by series if the column of ids has the name of another column of the scores."""
     if check_by(by) == "series" and (id_name == "forecaster" or is_score(id_name)):
         raise UserError(f"column {shown(id_name)} of the series would be one of the scores, too: rename it")
 
@@ -182,12 +182,12 @@ def check_group(by: str, id_name: str) -> None:
 def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.DataFrame:
     """Compute all scores of each group of windows (or, by step, of errors) of each forecaster.
 
-    The index has the name of the forecaster (``forecaster``) and the group: the id of the series under its name in the
-    panel (of a wide panel, its column), ``step`` from 1, or ``origin``, the last time stamp or step before the horizon,
-    exact to the second. Where clocks are set back, the origins of both hours of one name are one.
+    The index has the name of the forecaster (``forecaster``) and the group. A group by series is an id, under its name
+    in the panel, or the column of a wide panel. ``step`` counts from 1. ``origin`` is the last time stamp or step
+    before the horizon, exact to the second. When clocks are set back, the repeated hour is one group.
 
     Raises:
-        UserError: for another `by`, and if a table was measured without its rows or steps.
+        UserError: for an unknown `by`, or if a table was measured without its rows or steps.
     """
     key = "channel" if check_by(by) == "series" and panel.is_wide else by
     frames = {name: table.scores_by(key) for name, table in tables.items()}
@@ -209,14 +209,14 @@ def error_rows(
     *,
     counts_steps: bool = False,
 ) -> Iterator[pa.Table]:
-    """Make rows of the errors of batches, which stay on their device until there are enough to be fetched together.
+    """Make rows from the errors of batches. Errors stay on their device until there are enough to fetch together.
 
-    A batch of B windows is `(B,)` numbers of their series, as int64, `(B,)` last time stamps before each horizon, in
-    seconds since 1970-01-01 or in steps, and `(B, C, K + 1)` sums and seasonal errors.
+    A batch of B windows has `(B,)` int64 numbers of series, `(B,)` last time stamps before the horizon, and
+    `(B, C, K + 1)` sums and seasonal errors. Time stamps are seconds since 1970-01-01, or steps.
     """
     try:
         known = pa.array(list(ids))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # ids of several types are text
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # mixed types of ids become text
         known = pa.array(list(map(str, ids)))
     names, C = pa.array(channels, pa.string()), len(channels)
     schema = _schema(known.type, channels, levels, counts_steps=counts_steps)
@@ -243,7 +243,7 @@ def error_rows(
 def _schema(
     ids: pa.DataType, channels: Sequence[str], levels: Sequence[float], *, counts_steps: bool = False
 ) -> pa.Schema:
-    """The schema of rows, which says what its columns are."""
+    """The schema of rows, with a description of its columns in the metadata."""
     origin = pa.int64() if counts_steps else pa.timestamp("ms")
     keys = [("unique_id", ids), ("origin", origin), ("channel", pa.string())]
     sums = [(name, pa.float64()) for name in (*sum_names(levels), "seasonal_error")]
@@ -252,7 +252,7 @@ def _schema(
 
 
 def _described(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """The channels and quantile levels of rows; a ValueError if they are none of an error table of this version."""
+    """The channels and quantile levels of rows; raise ValueError if this version cannot read them as an error table."""
     about = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
     if "format" not in about:
         raise ValueError("it is no error table")
@@ -264,7 +264,7 @@ def _described(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[float, ...]]:
 
 
 def _totals(rows: pa.Table, group: NDArray[np.int64] | None = None, num_groups: int = 1) -> Tensor:
-    """Totals of N rows, `(G * C, M)`, group by group, given the number of the group of each row, `(N,)`."""
+    """Totals `(G * C, M)` of N rows, group by group; `group (N,)` is the number of the group of each row."""
     channels, _ = _described(rows.schema)
     channel = pc.index_in(rows["channel"], value_set=pa.array(channels, pa.string()))
     if channel.null_count:
@@ -278,7 +278,7 @@ def _totals(rows: pa.Table, group: NDArray[np.int64] | None = None, num_groups: 
 
 @contextmanager
 def _writing(path: Path) -> Iterator[Callable[[pa.Table], None]]:
-    """Give a function that adds rows to a Parquet file, which takes its place at the end, all or nothing."""
+    """Yield a function that adds rows to a Parquet file; the file gets its name at the end, if all went well."""
     partial = path.with_name(f"{path.name}.partial")
     writer: Any = None
 
@@ -299,27 +299,27 @@ def _writing(path: Path) -> Iterator[Callable[[pa.Table], None]]:
             partial.replace(path)
     finally:
         if writer is not None:
-            with suppress(OSError, ValueError):  # or its end would be written when it is collected as garbage
+            with suppress(OSError, ValueError):  # else garbage collection would write the end of the file
                 writer.close()
             partial.unlink(missing_ok=True)
 
 
 @contextmanager
 def _saying(path: Path, done: str) -> Iterator[None]:
-    """Turn errors of a file that is ``written`` or ``read`` into one sentence."""
-    faults = (OSError,) if done == "written" else (OSError, ValueError, KeyError, TypeError)  # pyarrow's are among them
+    """Turn errors of a file that is ``written`` or ``read`` into a UserError of one sentence."""
+    faults = (OSError,) if done == "written" else (OSError, ValueError, KeyError, TypeError)  # as pyarrow raises
     try:
         yield
     except UserError:
         raise
     except faults as error:
-        number = getattr(error, "errno", None)  # pyarrow wraps the system's words
+        number = getattr(error, "errno", None)  # pyarrow changes the system's message
         reason = os.strerror(number) if number else first_line(error)
         raise UserError(f"{path} cannot be {done}: {reason}") from error
 
 
 def _parts(path: Path) -> Iterator[pa.Table]:
-    """The row groups of a file, as they were written."""
+    """The row groups of a file, in the order of writing."""
     with _saying(path, "read"), pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             yield file.read_row_group(number)

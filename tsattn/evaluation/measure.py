@@ -1,4 +1,4 @@
-"""Score forecasts in one loop, whoever makes them and whoever asks."""
+"""Measure the errors of any forecast, in one loop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tsattn.task import check_quantiles
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """B windows and their point forecast on the scaled axis; the fields are as `window_errors` takes them."""
+    """B windows and their scaled point forecast, in the form that `window_errors` takes."""
 
     point: Tensor  # (B, T, C)
     target: Tensor
     observed: Tensor | None
     units: tuple[Tensor, Tensor]
-    series: Tensor  # (B,) numbers
+    series: Tensor  # (B,) numbers of the series
     time: Tensor  # (B, L + T) seconds since 1970-01-01, or steps
 
 
@@ -51,29 +51,29 @@ def measure(
 ) -> ErrorTable:
     """Measure the errors of a forecast in all windows.
 
-    Windows that know their targets in original units are compared with these, exactly; others with scaled ones. Nothing
-    is drawn from torch's generators; a DataLoader draws from them where it has no generator of its own.
+    If windows have their targets in original units, errors are exact in these units; otherwise scaled targets are
+    used. Measuring uses none of torch's generators, but a DataLoader without a generator does.
 
     Args:
-        forecast: from a batch to `(B, T, C)` on the scale of the batch, or `(B, T, C, Q)` of quantiles, on any device.
-            It sees to eval mode and to the device of the batch itself.
+        forecast: maps a batch to `(B, T, C)` on the scale of the batch, or to quantiles `(B, T, C, Q)`, on any device.
+            It must set eval mode and move the batch to its device.
         batches: all windows, with targets and time stamps, on any device.
         units: mean and scale of the series.
-        levels: Q quantile levels, the median among them; none for point forecasts. A point forecast given with them is
-            measured as one whose quantiles are all that point.
-        ids: the ids of the S series that `Batch.series_id` numbers.
+        levels: Q quantile levels, including the median; none for point forecasts. With levels, a point forecast is
+            measured as a forecast whose quantiles all equal the point.
+        ids: the ids of the S series; `Batch.series_id` numbers them.
         channels: the names of the C channels.
-        seasonal_errors: `(S, C)` in original units, the divisors of MASE, NaN where they are unknown; None for all.
-        path: the Parquet file that takes the rows as they come; without it they stay in memory unless they are many.
+        seasonal_errors: `(S, C)` in original units, the divisors of MASE, NaN if unknown; None if all are unknown.
+        path: the Parquet file to write rows to as they come; without it rows stay in memory, up to a limit.
         counts_steps: whether the time of the windows counts steps, not seconds.
-        by_step: whether the table has totals by step of the horizon, too.
-        watch: is given each batch with its forecast.
-        in_units: takes point forecasts `(B, T, C)` back to original units, see `Predictor.in_units`; by default
+        by_step: whether the table also has totals by step of the horizon.
+        watch: called with each batch and its forecast.
+        in_units: converts point forecasts `(B, T, C)` to original units, see `Predictor.in_units`; by default
             `Units.restore`.
 
     Raises:
-        UserError: for no windows, no observed target, windows without targets, time stamps or series, invalid levels,
-            forecasts of another shape, or a file that cannot be written.
+        UserError: without windows or observed targets; for windows without targets, time stamps or series; for invalid
+            levels, forecasts of a wrong shape, or a file that cannot be written.
     """
     levels = check_quantiles(levels)
     shape = len(ids), len(channels)
@@ -83,7 +83,7 @@ def measure(
     steps: Tensor | None = None
 
     def errors() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Series, origins, and sums with seasonal errors `(B, C, K + 1)` of each batch."""
+        """For each batch: series, origins, and sums with seasonal errors `(B, C, K + 1)`."""
         nonlocal steps
         known = divisors.to(EXACT)
         for batch in batches:
@@ -102,7 +102,7 @@ def measure(
             mean, scale = (part.to(device) for part in units.of(batch.series_id))
             scored = forecasts, target, observed, (mean, scale), levels, originals
             sums = window_errors(*scored)
-            known = known.to(series.device)  # once
+            known = known.to(series.device)  # moved only once
             seasonal = known[series]
             if by_step:
                 totals = step_totals(*scored, seasonal.to(device))
@@ -117,7 +117,7 @@ def measure(
 
 
 def _checked(batch: Batch, num_series: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The numbers of the series `(B,)`, the time stamps `(B, L + T)` and the targets `(B, T, C)` of windows."""
+    """Check windows; return the numbers of series `(B,)`, time stamps `(B, L + T)` and targets `(B, T, C)`."""
     if batch.series_id is None and num_series > 1:
         raise UserError(f"windows of {num_series} series need series_id, (B,), the number of the series of each")
     if batch.time is None:
@@ -133,11 +133,11 @@ def seasonal_errors(panel: Panel, ends: NDArray[np.int64], season: int) -> NDArr
 
     Args:
         panel: the series.
-        ends: `(S,)` how many rows of each are looked at.
-        season: steps in a season; 1 for none.
+        ends: `(S,)` number of rows of each series to use.
+        season: steps in a season; 1 without a season.
 
     Returns:
-        `(S, C)` in original units; NaN where there is no pair of values a season apart.
+        `(S, C)` in original units; NaN without a pair of values a season apart.
     """
     errors = np.full((len(panel), len(panel.channels)), np.nan)
     for number, (start, rows) in enumerate(zip(panel.starts, ends, strict=False)):

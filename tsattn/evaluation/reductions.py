@@ -1,18 +1,18 @@
-"""Reduce totals of errors to scores, each under a name that says how it is averaged.
+"""Compute scores from totals of errors; the name of a score says how it is averaged.
 
-`mse_scaled` is pooled: the sum of errors over all observed targets of all channels, divided by their number. The suffix
-`BY_CHANNEL` stands for the mean over the channels of the score that each has on its own, as fev averages: a channel of
-large numbers does not hide the others there. ``_scaled`` is the scale that is trained on, ``_original`` the units of
-the data; a score that is a percentage or a multiple has no scale.
+A score such as `mse_scaled` is pooled: the sum of errors over all observed targets of all channels, divided by their
+number. With the suffix `BY_CHANNEL` it is the mean of the scores of the channels, as in fev. There, a channel of large
+numbers does not hide the others. ``_scaled`` is the scale of training, ``_original`` the units of the data.
+Percentages and ratios have no scale.
 
-Nothing undefined is averaged away in silence: a denominator of zero makes a score NaN, and one channel without an
-observed target all scores by channel. Single targets that have no sMAPE (zero, and forecast as zero) or no MASE (the
-seasonal error of the rows before the part is zero or unknown) are left out of it as in fev, and counted:
-``smape_left_out``, ``mase_left_out``.
+Undefined values are never hidden by averaging. A denominator of zero makes a score NaN. A channel without observed
+targets makes all scores by channel NaN. sMAPE leaves out targets that are zero and forecast as zero. MASE leaves out
+targets whose seasonal error, from the rows before the part, is zero or unknown. As in fev, they are counted, in
+``smape_left_out`` and ``mase_left_out``.
 
-Source: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006); Gneiting & Ranjan, *Comparing
-Density Forecasts Using Threshold- and Quantile-Weighted Scoring Rules* (2011); the definitions of fev 0.10 (Shchur et
-al., 2025), with which the tests compare.
+Sources: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006). Gneiting & Ranjan, *Comparing
+Density Forecasts Using Threshold- and Quantile-Weighted Scoring Rules* (2011). The tests compare with fev 0.10 (Shchur
+et al., 2025).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SCORES = {
     "coverage_80": "share of observed targets inside the central interval of 80 %, which should be 0.8; so for each "
     "pair of levels that leave out as much below as above",
 }
-"""Meanings of the scores. All but ``windows`` and ``..._left_out`` exist by channel, too, see `BY_CHANNEL`."""
+"""Meanings of the scores. All except ``windows`` and ``..._left_out`` also exist by channel, see `BY_CHANNEL`."""
 
 _SHORT = {
     **{"windows": "windows", "mse": "MSE", "mae": "MAE", "mase": "MASE", "crps": "CRPS"},
@@ -74,7 +74,7 @@ _POINT = {
     "smape": ("smape_sum", "smape_count"),
     "wape": ("absolute_original", "absolute_target_original"),
 }
-_QUANTILE = {  # the mean over the levels of what begins so
+_QUANTILE = {  # numerator (a prefix: the mean over the levels) and denominator
     "wql": ("pinball_original", "absolute_target_original"),
     "crps_scaled": ("pinball_scaled", "count"),
     "crps_original": ("pinball_original", "count"),
@@ -82,27 +82,27 @@ _QUANTILE = {  # the mean over the levels of what begins so
 
 
 def is_count(name: str) -> bool:
-    """Whether a score is a whole number."""
+    """Whether a score is a number of windows or targets."""
     return name == "windows" or name.endswith(_LEFT_OUT)
 
 
 def is_score(name: str) -> bool:
-    """Whether a column of scores has this name, of any level; short names count."""
+    """Whether this is the name of a score, at any level, or a short name."""
     plain = name.removesuffix(BY_CHANNEL)
     is_of_level = re.fullmatch(r"(below_|coverage_|cover )\d+(\.\d+)?", plain) is not None
     return is_of_level or plain in SCORES or name in _SHORT.values()
 
 
 def short_name(score: str) -> str:
-    """``MSE`` for ``mse_original`` and ``mse_scaled``, ``cover 80`` for ``coverage_80``: the columns of tables."""
+    """The name of a score in tables: ``MSE`` for ``mse_original`` and ``mse_scaled``, ``cover 80`` for a coverage."""
     name = re.sub("_(original|scaled)$", "", score.removesuffix(BY_CHANNEL))
     return _SHORT.get(name, name.replace("coverage_", "cover "))
 
 
 def group_scores(totals: Tensor, levels: Sequence[float] = ()) -> dict[str, NDArray[np.float64]]:
-    """Compute all scores `(...)` of totals `(..., C, M)` by name, first the pooled ones, then those by channel.
+    """Compute all scores `(...)` of totals `(..., C, M)` by name, first the pooled scores, then the scores by channel.
 
-    See `SCORES` and `total_names`; without levels they are of a point forecast.
+    See `SCORES` and `total_names`; without levels, totals are of a point forecast.
     """
     columns = totals.cpu().double().numpy()
     of = {name: columns[..., place] for place, name in enumerate(total_names(levels))}
@@ -122,7 +122,7 @@ def group_scores(totals: Tensor, levels: Sequence[float] = ()) -> dict[str, NDAr
 
 
 def _mean_ratio(name: str, above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of ratios over the last axis, NaN where one has a denominator of zero."""
+    """The mean of ratios over the last axis, NaN if a denominator is zero."""
     ratio = above / np.where(below != 0, below, np.nan)
     mean: NDArray[np.float64] = (np.sqrt(ratio) if name.startswith("rmse") else ratio).mean(-1)
     return mean
@@ -135,16 +135,16 @@ def scores_of(totals: Tensor, levels: Sequence[float]) -> dict[str, float]:
 
 
 class ErrorTotals(nn.Module):
-    """Sums of errors for each channel, added up batch by batch, of Q levels or of points."""
+    """Sums of errors of each channel, updated batch by batch, for Q quantile levels or point forecasts."""
 
     def __init__(self, num_channels: int, levels: Sequence[float] = ()) -> None:
         super().__init__()
         self.levels = check_quantiles(levels)
-        # no buffer, which training on several devices would overwrite by that of the first
+        # not a buffer: training on several devices would overwrite it by the first device's buffer
         self.sums = torch.zeros(num_channels, len(total_names(self.levels)), dtype=EXACT)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-        # the model around it is cast to another precision, sums are not
+        # move sums with the model, but do not cast them to its precision
         self.sums = self.sums.to(fn(self.sums).device)
         return super()._apply(fn, recurse)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -156,10 +156,10 @@ class ErrorTotals(nn.Module):
         units: tuple[Tensor, Tensor],
         seasonal_errors: Tensor | None = None,
     ) -> None:
-        """Add a batch of windows, given as to `window_errors`.
+        """Add a batch of windows, with the arguments of `window_errors`.
 
-        ``seasonal_errors`` are the `(B, C)` divisors of MASE in original units, NaN where they are unknown; None if all
-        are.
+        ``seasonal_errors`` are the `(B, C)` divisors of MASE in original units, NaN if unknown; None if all are
+        unknown.
         """
         errors = completed(window_errors(forecast, target, observed, units, self.levels), seasonal_errors)
         self.sums = self.sums + errors.sum(0)
@@ -169,7 +169,7 @@ class ErrorTotals(nn.Module):
         self.sums = self.sums + other.sums
 
     def reset(self) -> None:
-        """Begin again with no windows."""
+        """Forget all windows."""
         self.sums = torch.zeros_like(self.sums)
 
     def compute(self) -> Tensor:

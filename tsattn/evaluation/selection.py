@@ -1,4 +1,4 @@
-"""Choose weights and trials by one rule: the validation error of what is trained."""
+"""The rule that chooses weights and trials: the validation error that belongs to the training loss."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from tsattn.errors import UserError, one_of, shown
 
 SELECTION_CHOICES = {"mse": "mse_scaled", "mae": "mae_scaled", "crps": "crps_scaled"}
-"""Scores that a user may choose by."""
+"""Scores that a user may select for this choice."""
 
 _OF_LOSS = {"mse": "mse", "huber": "mse", "mae": "mae", "frequency": "mae", "pinball": "crps", "nll": "crps"}
 
 
 def selection_metric(loss: str, quantiles: Sequence[float] = (), choice: str | None = None) -> str:
-    """Name the score of the validation windows, least is best, that chooses weights and trials.
+    """Name the score of the validation windows that chooses weights and trials; the lowest is best.
 
     Args:
-        loss: the training loss; nll without quantiles is selected by ``mse_scaled``.
+        loss: the training loss; for nll without quantiles the score is ``mse_scaled``.
         quantiles: the levels that are forecast, none for a point forecast.
-        choice: one of `SELECTION_CHOICES` in place of the error of the loss.
+        choice: one of `SELECTION_CHOICES`, to replace the error that belongs to the loss.
 
     Raises:
         UserError: for an unknown loss or choice, or the CRPS of a point forecast.

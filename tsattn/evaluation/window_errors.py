@@ -1,6 +1,6 @@
-"""Errors of a forecast in each window and channel, as sums over the horizon, which every score is a ratio of.
+"""Errors of a forecast in each window and channel, as sums over the horizon; every score is a ratio of sums.
 
-Sums, not means: any cut into batches, and any order of the windows, gives the same scores, see
+With sums instead of means, scores do not depend on the batches or the order of the windows, see
 `tsattn.evaluation.reductions`.
 
 Source: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006); Gneiting & Raftery, *Strictly Proper
@@ -31,15 +31,15 @@ SUMS = {
     "smape_sum": "2 |y - f| / (|y| + |f|) in original units; a target of zero that is forecast as zero has none",
     "smape_count": "observed targets that have such a term",
 }
-"""Sums of each window and channel, by name; quantile levels add those of `sum_names`."""
+"""Sums of each window and channel, by name; with quantile levels `sum_names` adds others."""
 
-_AT_ONCE = 1 << 18  # values of a forecast whose steps are measured together
+_AT_ONCE = 1 << 18  # values of a forecast to measure at a time
 
 
 def central_intervals(levels: Sequence[float]) -> list[tuple[float, int, int]]:
-    """Pair the levels that leave out as much below as above, widest first.
+    """Pair the levels of central intervals, which leave out equal shares below and above, widest first.
 
-    A pair is its nominal coverage in percent and the numbers of its levels: ``[(80.0, 0, 2)]`` for 0.1, 0.5 and 0.9.
+    A pair is the nominal coverage in percent and the numbers of two levels: ``[(80.0, 0, 2)]`` for ``[.1, .5, .9]``.
     """
     pairs = [(low, high) for low in range(len(levels)) for high in range(low + 1, len(levels))]
     return [
@@ -50,7 +50,7 @@ def central_intervals(levels: Sequence[float]) -> list[tuple[float, int, int]]:
 
 
 def sum_names(levels: Sequence[float]) -> tuple[str, ...]:
-    """Name the K sums: those of `SUMS`, and for quantile levels, here 0.1 and 0.9,
+    """Name the K sums: the names in `SUMS`, and for quantile levels such as 0.1 and 0.9,
 
     - ``pinball_scaled_0.1``, ``pinball_original_0.1``: twice the pinball loss of the level, see `quantile_loss`;
     - ``below_0.1``: observed targets at or below the forecast of the level;
@@ -66,17 +66,17 @@ def sum_names(levels: Sequence[float]) -> tuple[str, ...]:
 
 
 def total_names(levels: Sequence[float]) -> tuple[str, ...]:
-    """Name the M sums of a total: ``windows``, the K of `sum_names`, ``mase_sum`` and ``mase_count``.
+    """Name the M sums of a total: ``windows``, the K names of `sum_names`, ``mase_sum`` and ``mase_count``.
 
-    ``mase_sum`` adds up absolute errors over the seasonal error of the rows before the part, and ``mase_count``
-    the observed targets for which that is known and above 0.
+    ``mase_sum`` adds up absolute errors divided by the seasonal error of the rows before the part. ``mase_count``
+    counts the observed targets whose seasonal error is known and above 0.
     """
     return ("windows", *sum_names(levels), "mase_sum", "mase_count")
 
 
 def completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
     """Make the M sums of a total from the sums `(..., K)` of single windows and channels."""
-    names = sum_names(())  # quantile levels come later
+    names = sum_names(())  # sums of quantile levels come after these
     count, absolute = (sums[..., names.index(name)] for name in ("count", "absolute_original"))
     divisor = torch.full_like(count, torch.nan) if seasonal_errors is None else seasonal_errors.to(EXACT)
     is_known = divisor > 0
@@ -88,7 +88,7 @@ def completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
 def point_forecast(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
     """Return the point forecast `(B, T, C)`: the forecast itself, or the median of quantiles `(B, T, C, Q)`.
 
-    A UserError refuses other shapes, which might broadcast into a wrong number.
+    Other shapes, which might broadcast to a wrong result, raise UserError.
     """
     if levels and forecast.shape == (*target.shape, len(levels)):
         return forecast[..., list(levels).index(MEDIAN)]
@@ -113,20 +113,20 @@ def window_errors(
 ) -> Tensor:
     """Sum the errors of each window of a batch, `(B, C, K)` float64, see `sum_names`; all tensors are on one device.
 
-    Point and target are compared in original units, where a zero is a zero: on the scaled axis, in single precision,
-    equal numbers need not be equal.
+    Point and target are compared in original units, where zeros are exact. In scaled units and single precision, equal
+    numbers may differ by rounding.
 
-    A forecast or an observed target that is NaN makes the sums NaN that it is part of. A point forecast given with
-    quantile levels is measured as a forecast whose quantiles are all that point; its coverage is NaN.
+    NaN in a forecast or an observed target makes its sums NaN. With quantile levels, a point forecast is measured as a
+    forecast whose quantiles all equal the point; its coverage is NaN.
 
     Args:
-        forecast: `(B, T, C)` on the scaled axis; of quantiles `(B, T, C, Q)`.
-        target: `(B, T, C)` on the scaled axis, anything (NaN too) where it is not observed.
-        observed: `(B, T, C)` bool; None if all is observed.
-        units: mean and scale, above 0, of the windows, two `(B, 1, C)` or `(1, 1, C)`, see `Units.of`.
-        levels: the Q quantile levels, the median among them; none for a point forecast.
-        originals: point forecast and target `(B, T, C)` in original units, float64; None if they are not known there.
-        by_step: whether to keep the terms of each step, `(B, T, C, K)`; what is not observed counts in none of them.
+        forecast: `(B, T, C)` in scaled units, or quantiles `(B, T, C, Q)`.
+        target: `(B, T, C)` in scaled units, with any value (also NaN) where it is not observed.
+        observed: `(B, T, C)` bool; None if all targets are observed.
+        units: mean and scale (above 0) of the windows, each `(B, 1, C)` or `(1, 1, C)`, see `Units.of`.
+        levels: the Q quantile levels, including the median; none for a point forecast.
+        originals: point forecast and target `(B, T, C)` in original units, float64; None if unknown in these units.
+        by_step: whether to keep the terms of each step, `(B, T, C, K)`; targets that are not observed add nothing.
     """
     mean, scale = units
     point = point_forecast(forecast, target, levels)
@@ -138,12 +138,12 @@ def window_errors(
     hidden = None if observed is None else ~observed
 
     def summed(values: Tensor, left_out: Tensor | None = hidden) -> Tensor:
-        # in place, as each temporary of this size costs more than what is computed in it
+        # in place, as a temporary of this size costs more than the computation
         values = values if left_out is None else values.masked_fill_(left_out, 0.0)
         return values if by_step else values.sum(1)
 
     def in_units(scaled: Tensor, factor: Tensor) -> Tensor:
-        # a channel that was never observed may have no scale
+        # a channel without observed values may have no scale
         return (scaled * factor).where(count > 0, 0.0)
 
     count = summed(torch.ones_like(target, dtype=torch.long) if observed is None else observed, None)
@@ -167,7 +167,7 @@ def window_errors(
 
 
 def _level_terms(forecast: Tensor, target: Tensor, levels: Sequence[float], is_point: bool) -> Iterator[Tensor]:
-    """Yield loss and share below of each level, then the share inside of each interval: all at once would be large."""
+    """Yield loss and coverage of each level, then coverage of each interval; one by one, to save memory."""
     for number, level in enumerate(levels):
         quantile = forecast if is_point else forecast[..., number].to(EXACT)
         yield quantile_loss(quantile[..., None], target, (level,))[..., 0]
@@ -178,7 +178,7 @@ def _level_terms(forecast: Tensor, target: Tensor, levels: Sequence[float], is_p
 
 
 def _share(covered: Tensor, undefined: bool, *compared: Tensor) -> Tensor:
-    """1 where it is covered, 0 where not; no comparison is true of NaN, which would count as not covered."""
+    """1 where covered, 0 where not, NaN where a compared value is NaN (which would count as not covered)."""
     if undefined:
         return torch.full_like(compared[0], torch.nan)
     unknown = reduce(torch.logical_or, (part.isnan() for part in compared))
@@ -194,9 +194,9 @@ def step_totals(
     originals: Sequence[Tensor | None],
     seasonal_errors: Tensor,
 ) -> Tensor:
-    """Total the errors of a batch at each step, `(T, C, M)` float64, where each window counts at every step.
+    """Total the errors of a batch at each step, `(T, C, M)` float64; each window counts at every step.
 
-    The arguments are those of `window_errors`, and `(B, C)` divisors of MASE in original units, NaN where unknown.
+    The arguments are as in `window_errors`; `seasonal_errors (B, C)` are in original units, NaN if unknown.
     """
     B, T, C = target.shape
     some = max(1, _AT_ONCE // max(1, B * C))
@@ -210,10 +210,10 @@ def step_totals(
 
 
 def quantile_loss(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
-    """Double the pinball loss of every quantile, so that it is the absolute error at the median.
+    """Twice the pinball loss of every quantile, which is the absolute error at the median.
 
-    This is the loss of the weighted quantile loss of GluonTS and fev: for a level q, ``2 q (y - f)`` if the target y
-    `(...)` lies above the forecast f `(..., Q)`, ``2 (1 - q) (f - y)`` if it lies below.
+    The weighted quantile loss of GluonTS and fev uses this loss. For a level q, a target y `(...)` above the forecast f
+    `(..., Q)` costs ``2 q (y - f)``; a target below costs ``2 (1 - q) (f - y)``.
     """
     # half precision would round 0.999 to 1
     level = _levels(tuple(levels), torch.promote_types(forecast.dtype, torch.float32), forecast.device)
@@ -223,6 +223,6 @@ def quantile_loss(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> 
 
 @lru_cache(maxsize=64)
 def _levels(levels: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The levels on a device, sent there once: a copy in each step would hold the host up."""
-    with torch.inference_mode(False):  # what validation asks for first, training uses too
+    """The levels on a device, copied only once: a copy in each step would delay the host."""
+    with torch.inference_mode(False):  # a tensor that validation makes must also serve training
         return torch.tensor(levels, dtype=dtype).to(device)

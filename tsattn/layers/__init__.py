@@ -1,4 +1,4 @@
-"""The parts that backbones are built from."""
+"""Building blocks of backbones."""
 
 from tsattn.layers.covariates import CalendarFeatures, CategoryVectors, Covariates, CovariateTokens, HorizonEffect
 from tsattn.layers.encoder import BlockStack, Encoder, EncoderBlock, TokenBatchNorm, token_norm

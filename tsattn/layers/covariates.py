@@ -27,18 +27,18 @@ from tsattn.task import Task
 class CalendarFeatures:
     """The sine and cosine of the time of day, the day of the week and the time of year.
 
-    A cycle is used only where it holds two steps or more, as it would not vary otherwise: all three for steps of hours
-    and minutes, week and year for days and business days, the year for weeks, months and quarters.
+    A cycle is used only if it has two steps or more; otherwise it would not vary. Hours and minutes use all three
+    cycles, days and business days use week and year, and weeks, months and quarters use the year.
 
     Args:
         frequency: pandas frequency of the time stamps.
 
     Attributes:
-        names: of the features, such as ``sine of the year``.
+        names: names of the features, such as ``sine of the year``.
         count: K, the number of features: two for each cycle.
 
     Raises:
-        UserError: for a frequency of years, or of steps.
+        UserError: for years, or for data that count steps.
     """
 
     def __init__(self, frequency: str) -> None:
@@ -58,7 +58,7 @@ class CalendarFeatures:
 
     def __call__(self, time: Tensor, dtype: torch.dtype) -> Tensor:
         """The features `(..., K)`, as `dtype`, of int64 time stamps `(...)` in seconds since 1970-01-01."""
-        # half precision would not tell the hours of a year apart
+        # half precision is too coarse for the hours of a year
         angles = [2 * math.pi * phase(time, torch.promote_types(dtype, torch.float32)) for phase in self.phases]
         return torch.stack([wave(angle) for angle in angles for wave in (torch.sin, torch.cos)], -1).to(dtype)
 
@@ -68,12 +68,12 @@ def _time_of_day(time: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _day_of_week(time: Tensor, dtype: torch.dtype) -> Tensor:
-    """Sevenths, 0 all Monday: whole days, so that a linear map tells weekends from working days."""
+    """Day of the week in sevenths, 0 on Monday: whole days, so that a linear map can separate weekends."""
     return ((CALENDAR_UNITS["day"](time) + MONDAY) % 7).to(dtype) / 7
 
 
 def _time_of_year(time: Tensor, dtype: torch.dtype) -> Tensor:
-    """The part of the calendar year that is over; leap years are longer."""
+    """Elapsed share of the calendar year; leap years are longer."""
     year = CALENDAR_UNITS["year"](time)
     start = _new_year(year)
     return (time - start).to(dtype) / (_new_year(year + 1) - start).to(dtype)
@@ -88,7 +88,7 @@ def _new_year(year: Tensor) -> Tensor:
 
 _Phase = Callable[[Tensor, torch.dtype], Tensor]
 
-# days in a cycle, its name, and how far a time stamp is in it, from 0 to 1
+# days in a cycle, its name, and the phase of a time stamp from 0 to 1
 _CYCLES: tuple[tuple[int, str, _Phase], ...] = (
     (1, "day", _time_of_day),
     (7, "week", _day_of_week),
@@ -97,13 +97,13 @@ _CYCLES: tuple[tuple[int, str, _Phase], ...] = (
 
 
 class CategoryVectors(nn.Module):
-    """Columns of a step, each category replaced by a learned vector; columns of numbers stay as they are.
+    """Replace each category in the columns of a step by a learned vector; numeric columns are not changed.
 
-    A vector has as many numbers as there are categories, and at most 8. A category that training has not seen has the
-    mean of all vectors, which every other category trains; so have padded steps.
+    A vector has as many numbers as there are categories, at most 8. Categories that were not seen in training, and
+    padded steps, get the mean of all vectors.
 
     Args:
-        categories: of each column, none for one of numbers; empty where all are numbers.
+        categories: the categories of each column, none for a numeric column; empty if all columns are numeric.
     """
 
     mup_roles: ClassVar[dict[str, str]] = {"vectors": "input"}  # see tsattn.layers.optim
@@ -118,11 +118,11 @@ class CategoryVectors(nn.Module):
 
     @classmethod
     def count(cls, categories: Sequence[Sequence[str]], columns: int) -> int:
-        """Numbers that stand for so many columns."""
+        """Number of outputs for `columns` columns."""
         return sum(min(cls.LONGEST, len(known)) or 1 for known in categories) if categories else columns
 
     def forward(self, columns: Tensor) -> Tensor:
-        """`(B, N, numbers)` of `(B, N, columns)`, where a category is a number from 1 on, and 0 is one not seen."""
+        """Map `(B, N, columns)` to `(B, N, outputs)`; categories are numbered from 1, and 0 is an unseen category."""
         if not any(self.is_category):
             return columns
         parts: list[Tensor] = []
@@ -140,13 +140,13 @@ class CategoryVectors(nn.Module):
 class HorizonEffect(nn.Module):
     """The effect of known features of a future step on its forecast: a network with one hidden layer.
 
-    It sees the features of the step and the mean of the encoder's tokens, and starts at zero. Source: the temporal
-    decoder of Das et al., *Long-term Forecasting with TiDE* (TMLR 2023), section 4, whose decoded vector of the step
-    and residual connection are replaced by the mean of the tokens and the sum with the head's output.
+    Its inputs are the features of the step and the mean of the encoder's tokens; its output starts at zero. Source: the
+    temporal decoder of Das et al., *Long-term Forecasting with TiDE* (TMLR 2023), section 4. The mean of the tokens
+    replaces its decoded vector, and adding the effect to the head's output replaces its residual connection.
 
     Args:
-        num_features: numbers that are known of a step.
-        d_model: D, the width of the tokens, and of the hidden layer.
+        num_features: number of known features of a step.
+        d_model: D, the width of the tokens and of the hidden layer.
         num_outputs: numbers to forecast for each step.
         dropout: probability of dropping a hidden number in training.
     """
@@ -155,7 +155,7 @@ class HorizonEffect(nn.Module):
 
     def __init__(self, num_features: int, d_model: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
-        # one linear map of the features and the mean side by side, in two parts
+        # a linear map of features and mean together, in two parts
         self.step = nn.Linear(num_features, d_model)
         self.context = nn.Linear(d_model, d_model, bias=False)
         self.hidden = nn.Sequential(nn.GELU(), Dropout(dropout))
@@ -168,7 +168,7 @@ class HorizonEffect(nn.Module):
 
         Args:
             features: `(B, T, num_features)`.
-            tokens: `(B G, N, D)`: G series of their own in each window, those of a window in a row.
+            tokens: `(B G, N, D)`: G separate series in each window; series of a window are adjacent.
         """
         context = rearrange(self.context(tokens.mean(1)), "(B G) D -> B G 1 D", B=features.shape[0])
         out: Tensor = self.output(self.hidden(self.step(features)[:, None] + context)).flatten(0, 1)
@@ -176,15 +176,15 @@ class HorizonEffect(nn.Module):
 
 
 class Covariates(nn.Module):
-    """The covariates, categories and calendar of a task, read by an encoder; without any it has no parameters.
+    """Add the covariates, categories and calendar of a task to an encoder; without any it has no parameters.
 
-    Context: a linear map of the covariates and calendar features of a step, or of all steps of a patch, and a learned
-    vector for each category of the series are added to the tokens (`embed`). Past-only covariates act here alone.
+    Context: `embed` adds to the tokens a linear map of the covariates and calendar features of a step or patch, and a
+    learned vector for each category of the series. Past-only covariates act only here.
 
-    Horizon: known-future covariates and calendar features act on the forecast of their own step by a `HorizonEffect`
-    on the output of the head (`add_effect`), and so on the scale of the window where windows are normalised.
+    Horizon: known-future covariates and calendar features of a step change the forecast of this step. `add_effect` adds
+    a `HorizonEffect` to the output of the head, which is on the scale of the window if windows are normalised.
 
-    A covariate of categories enters both as a learned vector, see `CategoryVectors`.
+    A covariate with categories enters both as a learned vector, see `CategoryVectors`.
 
     Args:
         task: names the P and F covariates, and the static columns with their categories.
@@ -192,7 +192,7 @@ class Covariates(nn.Module):
         d_model: D, the width of the tokens.
         num_outputs: numbers that the head gives for each step.
         dropout: see `HorizonEffect`.
-        patches: how the context is cut where tokens are patches; None where they are steps.
+        patches: how the context is cut into patches; None if tokens are steps.
 
     Raises:
         UserError: for calendar features of a frequency that has none.
@@ -221,15 +221,15 @@ class Covariates(nn.Module):
         self.value = self._embedding(num_context, d_model) if num_context else None
         tables = [nn.Embedding(len(categories), d_model) for categories in task.categories]
         for table in tables:
-            nn.init.normal_(table.weight, std=0.02)  # as learned positions
+            nn.init.normal_(table.weight, std=0.02)  # like learned positions
         self.static = nn.ModuleList(tables)
         self.effect = HorizonEffect(num_future, d_model, num_outputs, dropout) if num_future else None
 
     def embed(self, batch: Batch) -> Tensor | None:
-        """The term added to the tokens of each window, `(B, N, D)`, or `(B, 1, D)` for all of them; None without any.
+        """The term to add to the tokens of each window, `(B, N, D)`, or `(B, 1, D)` if equal for all; None if empty.
 
         Raises:
-            UserError: for a batch without what the task names, or without time stamps for calendar features.
+            UserError: if the batch lacks columns of the task, or time stamps for calendar features.
         """
         term: Tensor | None = None
         if self.value is not None:
@@ -241,9 +241,9 @@ class Covariates(nn.Module):
         return self.add_categories(batch, term)
 
     def context(self, batch: Batch) -> Tensor:
-        """Covariates and calendar features of each step of the context, `(B, L, P + F + K)`, past-only ones first.
+        """Past-only covariates, known-future covariates and calendar features of each past step, `(B, L, P + F + K)`.
 
-        A covariate of categories counts as the numbers of its vector.
+        A covariate with categories counts as the numbers of its vector.
         """
         task, L = self.task, self.task.context_length
         numbers = self._known(batch)[:, :L]
@@ -253,9 +253,9 @@ class Covariates(nn.Module):
         return numbers
 
     def add_categories(self, batch: Batch, term: Tensor | None = None) -> Tensor | None:
-        """Add the vectors of each window's categories, `(B, 1, D)`, to a term `(B, N, D)`; None if there is neither.
+        """Add the vectors of each window's categories, `(B, 1, D)`, to a term `(B, N, D)`; None if both are missing.
 
-        The mean of the vectors stands for a category that training has not seen, as in `CategoryVectors`.
+        A category that was not seen in training gets the mean of the vectors, as in `CategoryVectors`.
         """
         if self.task.static:
             static = _given(batch.static, "static", self.task.static)
@@ -266,15 +266,15 @@ class Covariates(nn.Module):
         return term
 
     def add_effect(self, batch: Batch, tokens: Tensor, raw: Tensor) -> Tensor:
-        """Add the effect of what is known of the horizon to the output of the head.
+        """Add the effect of known features of the horizon to the output of the head.
 
         Args:
             batch: B windows.
-            tokens: `(B G, N, D)`, the encoder's, see `HorizonEffect`.
+            tokens: `(B G, N, D)`, the encoder's output, see `HorizonEffect`.
             raw: `(B G, T, num_outputs)`, the head's output.
 
         Returns:
-            Of the shape of `raw`; `raw` itself where nothing is known.
+            A tensor shaped like `raw`; `raw` itself without known features.
 
         Raises:
             UserError: see `embed`.
@@ -285,7 +285,7 @@ class Covariates(nn.Module):
         return out
 
     def _embedding(self, num_context: int, d_model: int) -> nn.Linear:
-        """The map of the numbers of the context; the bias is that of the token embedding."""
+        """The linear map of the context's numbers; it has no bias, as the token embedding has one."""
         width = num_context if self.patches is None else num_context * self.patches.patch_len
         return nn.Linear(width, d_model, bias=False)
 
@@ -306,10 +306,10 @@ class Covariates(nn.Module):
 
 
 class CovariateTokens(Covariates):
-    """`Covariates` whose context is one token for each covariate and calendar feature, after those of the channels.
+    """`Covariates` that appends a token for each covariate and calendar feature to the tokens of the channels.
 
-    The token is a linear map of its L steps, one for all covariates, plus a learned vector for each. Source: Liu et
-    al., *iTransformer* (ICLR 2024), who embed the calendar by the map of the channels and without these vectors.
+    A token is a linear map of the L steps, shared by all covariates, plus a learned vector for each covariate. Source:
+    Liu et al., *iTransformer* (ICLR 2024), who embed the calendar by the map of the channels and without vectors.
     Categories of the series and the horizon act as in `Covariates`.
 
     Args:
@@ -317,7 +317,7 @@ class CovariateTokens(Covariates):
         calendar: add the K `CalendarFeatures` of the task's frequency to the known-future covariates.
         d_model: D, the width of the tokens.
         num_outputs: numbers that the head gives for each step.
-        dropout: probability of dropping a number of a token in training; see `HorizonEffect` too.
+        dropout: probability of dropping a number of a token in training; also used in `HorizonEffect`.
 
     Raises:
         UserError: for calendar features of a frequency that has none.
@@ -333,14 +333,14 @@ class CovariateTokens(Covariates):
 
     @staticmethod
     def count(task: Task, calendar: bool) -> int:
-        """Number of added tokens: P + F + K; a covariate of categories has one for each number of its vector."""
+        """Number of appended tokens: P + F + K; a covariate with categories has a token for each vector component."""
         features = CalendarFeatures(task.frequency).count if calendar else 0
         columns = len(task.past_covariates) + len(task.future_covariates)
         return CategoryVectors.count(task.covariate_categories, columns) + features
 
     @property
     def names(self) -> list[str]:
-        """The names of these tokens, in their order."""
+        """Names of the appended tokens, in order."""
         features = [] if self.calendar is None else self.calendar.names
         return [*self.task.past_covariates, *self.task.future_covariates, *features]
 
@@ -348,7 +348,7 @@ class CovariateTokens(Covariates):
         """Append the tokens of the covariates to the tokens `(B, N, D)`.
 
         Raises:
-            UserError: for a batch without what the task names, or without time stamps for calendar features.
+            UserError: if the batch lacks columns of the task, or time stamps for calendar features.
         """
         if self.value is None or self.which is None:
             return tokens
@@ -361,7 +361,7 @@ class CovariateTokens(Covariates):
 
 
 def _given(part: Tensor | None, field: str, names: Sequence[str], *length: int) -> Tensor:
-    """A field of a batch, which must have one column for each of the names, over so many steps where it has any."""
+    """A field of a batch; it must have a column for each name and, if `length` is given, that many steps."""
     shape = (*length, len(names))
     if part is None or part.shape[1:] != shape:
         given = "none" if part is None else f"({', '.join(map(str, ('B', *part.shape[1:])))})"

@@ -1,4 +1,4 @@
-"""The transformer encoder: a block receives an attention, the stack calls a factory for each layer."""
+"""The transformer encoder: a stack of blocks, each with the attention that it is given."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tsattn.errors import UserError, one_of
 from tsattn.layers.tokens import Dropout
 
 TOKEN_NORMS = ("layer", "batch")
-"""``layer``: each token by the mean and variance of its own D numbers. ``batch``: each of the D features by its mean
-and variance over all tokens of a batch, and in eval mode by their running averages, as PatchTST has it (Nie et al.,
+"""``layer`` normalises each token by the mean and variance of its D numbers. ``batch`` normalises each of D features by
+its mean and variance over all tokens of a batch, or in eval mode by their running averages, as in PatchTST (Nie et al.,
 2023)."""
 
 _COUNTED = ContextVar("_COUNTED", default=False)
-"""Whether running averages have seen these tokens before."""
+"""Whether the running averages already include the current tokens."""
 
 
 def token_norm(kind: str, d_model: int) -> nn.Module:
@@ -36,7 +36,7 @@ def token_norm(kind: str, d_model: int) -> nn.Module:
         d_model: D.
 
     Raises:
-        UserError: for another kind.
+        UserError: for an unknown kind.
     """
     if kind not in TOKEN_NORMS:
         raise UserError(f"norm must be one of {one_of(TOKEN_NORMS)}, not {kind!r}")
@@ -55,7 +55,7 @@ def _second_pass() -> Iterator[None]:
 class TokenBatchNorm(nn.Module):
     """`torch.nn.BatchNorm1d` over all tokens, `(..., D)`.
 
-    Each of several devices normalises by its own tokens, unless ``trainer.sync_batchnorm`` is true.
+    In a training on several devices, each device normalises by its tokens, unless ``trainer.sync_batchnorm`` is true.
 
     Args:
         d_model: D.
@@ -73,19 +73,19 @@ class TokenBatchNorm(nn.Module):
 
     def _without_counting(self, tokens: Tensor) -> Tensor:
         norm = self.norm
-        # with averages, as the first pass, so that the same is kept for the backward pass
+        # copies of the averages, so that the second pass saves the same tensors for backward as the first pass
         averages = norm.get_buffer("running_mean").clone(), norm.get_buffer("running_var").clone()
         return F.batch_norm(tokens, *averages, norm.weight, norm.bias, training=True, eps=norm.eps)
 
 
 class BlockStack(nn.Module):
-    """Blocks whose activations the backward pass may compute a second time.
+    """Blocks whose activations the backward pass can recompute to save memory.
 
     Attributes:
-        recompute: keep only the input of each block for the backward pass, which computes the rest of it again, with
-            the same dropout. Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False at
-            first; no part of the architecture.
-        counts: whether running averages of the tokens are kept.
+        recompute: keep only the input of each block; the backward pass recomputes the rest, with the same dropout.
+            Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False by default; not a part
+            of the architecture.
+        counts: whether the blocks keep running averages of the tokens.
     """
 
     def __init__(self, *, counts: bool = False) -> None:
@@ -94,9 +94,9 @@ class BlockStack(nn.Module):
         self.counts = counts
 
     def run(self, block: nn.Module, x: Tensor, *known: Tensor | None) -> Tensor:
-        """Apply a block to the tokens `x` and what is known of them; within it `recompute` holds."""
+        """Apply a block to the tokens `x` and the arguments `known`, as `recompute` says."""
         if self.recompute and torch.is_grad_enabled():
-            # a compiler takes no contexts of ours, so there are none where nothing is counted
+            # torch.compile does not support custom contexts, so use them only if running averages exist
             passes = {"context_fn": lambda: (contextlib.nullcontext(), _second_pass())}
             contexts: dict[str, Any] = passes if self.counts else {}
             out: Tensor = checkpoint(block, x, *known, use_reentrant=False, **contexts)
@@ -106,13 +106,13 @@ class BlockStack(nn.Module):
 
 
 class EncoderBlock(nn.Module):
-    """Pre-norm block: attention, then a two-layer network on each token, both added to the stream.
+    """Pre-norm block: attention, then a two-layer network on each token; each output is added to its input.
 
     Args:
-        attention: the attention of this layer; its `d_model` is the width D of the stream.
+        attention: the attention of this layer; its `d_model` is the width D of the tokens.
         d_ff: hidden width of the two-layer network.
         dropout: probability of dropping a number of either branch in training.
-        norm: of the tokens before each branch, see `tsattn.layers.encoder.token_norm`.
+        norm: normalisation of the tokens before each branch, see `tsattn.layers.encoder.token_norm`.
     """
 
     def __init__(self, attention: Attention, d_ff: int, dropout: float, norm: str = "layer") -> None:
@@ -137,9 +137,9 @@ class EncoderBlock(nn.Module):
 
         Args:
             x: the tokens.
-            blocks: `(levels, B | 1, N)` explicit blocks, for an attention that takes some.
-            global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
-            cache: of the attention, with the tokens before these.
+            blocks: `(levels, B | 1, N)` explicit blocks, for an attention that takes blocks.
+            global_tokens: `(N,)` bool, tokens that lie in all blocks.
+            cache: the attention's cache of earlier tokens.
         """
         mixed = self.attention(self.attention_norm(x), blocks=blocks, global_tokens=global_tokens, cache=cache)
         x = self.dropout(mixed, x)
@@ -154,7 +154,7 @@ class Encoder(BlockStack):
         attentions: the attention of each layer, first layer first.
         d_ff: hidden width of the two-layer networks.
         dropout: see `EncoderBlock`.
-        norm: see `EncoderBlock`; the final one is of the same kind.
+        norm: see `EncoderBlock`; the final normalisation has the same kind.
 
     Attributes:
         reads_values: whether an attention finds its blocks from the values of the tokens, see `TokenOrigin`.
@@ -178,11 +178,11 @@ class Encoder(BlockStack):
 
         Args:
             x: the tokens.
-            origin: the steps that they stand for, from which each attention finds its blocks.
-            blocks: `(levels, B | 1, N)` explicit blocks instead, for each attention that takes some.
-            global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
-            caches: from `new_caches`, with the tokens before these, for decoding step by step; nothing else is given
-                with them.
+            origin: the data of the tokens, from which each attention finds its blocks.
+            blocks: instead, `(levels, B | 1, N)` explicit blocks, for each attention that takes blocks.
+            global_tokens: `(N,)` bool, tokens that lie in all blocks.
+            caches: caches of earlier tokens from `new_caches`, for decoding step by step; they exclude the other
+                arguments.
 
         Raises:
             UserError: for caches with an origin, blocks or global tokens.
@@ -203,7 +203,7 @@ class Encoder(BlockStack):
             if blocks is not None and pattern.takes_blocks:
                 x = self.run(block, x, blocks, global_tokens)
                 continue
-            choice = pattern.block_choice  # layers of equal choices share blocks; None for blocks of a layer alone
+            choice = pattern.block_choice  # layers with equal choices share blocks; with None they do not
             if choice is None or choice not in found:
                 found[choice] = pattern.blocks_of(origin)
             x = self.run(block, x, found[choice], None)
@@ -211,18 +211,18 @@ class Encoder(BlockStack):
         return out
 
     def new_caches(self, batch_size: int) -> list[Cache]:
-        """Make empty caches, one a layer, see `Attention.new_cache`.
+        """Make an empty cache for each layer, see `Attention.new_cache`.
 
         Args:
             batch_size: B.
 
         Raises:
-            UserError: for an attention that cannot decode step by step, as one that is not causal.
+            UserError: for an attention that cannot decode step by step, for example because it is not causal.
         """
         return [attention.new_cache(batch_size) for attention in self.attentions]
 
     @property
     def attentions(self) -> list[Attention]:
-        """The attentions of the layers, in their order."""
+        """The attentions of the layers, in order."""
         blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
         return [block.attention for block in blocks]

@@ -1,4 +1,4 @@
-"""Operations without an operator of ONNX, and loops that would make an exported file large."""
+"""Operations that ONNX lacks, and loops that would make an exported file large."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def running_maximum(places: Tensor) -> Tensor:
-    """`torch.cummax` of `(R, L)` or `(R, L, C)` numbers from -1 on, along L; by doubling, since ONNX has none."""
+    """`torch.cummax` along L of `(R, L)` or `(R, L, C)` numbers of at least -1; by doubling, as ONNX lacks it."""
     step, L = 1, places.shape[1]
     while step < L:
         earlier = F.pad(places, (*[0, 0] * (places.dim() - 2), step, 0), value=-1)
@@ -22,9 +22,9 @@ def running_maximum(places: Tensor) -> Tensor:
 
 
 def repeated(step: Callable[..., Tensors], count: int, *state: Tensor) -> Tensors:
-    """Return the last of states that follow each other by `step(number, *state)`, which an exported file holds once."""
+    """Update a state `count` times by `step(number, *state)` and return it; an exported file holds the step once."""
     numbers = torch.arange(count, device=state[0].device).unsqueeze(1)
-    if torch.compiler.is_exporting():  # where nothing is changed in place, and each step has an output of its own
+    if torch.compiler.is_exporting():  # scan allows no changes in place and needs an output of each step
         from torch._higher_order_ops.scan import scan  # slow to import
 
         last: Tensors = scan(lambda state, number: (step(number, *state), number.clone()), state, numbers)[0]
@@ -35,7 +35,7 @@ def repeated(step: Callable[..., Tensors], count: int, *state: Tensor) -> Tensor
 
 
 def solved(matrix: Tensor, right: Tensor) -> Tensor:
-    """Solve `(R, F, F)` positive definite systems for `(R, F, 1)`; in a file by elimination, as ONNX cannot."""
+    """Solve `(R, F, F)` positive definite systems for `(R, F, 1)`; in an export by elimination, as ONNX lacks it."""
     if not torch.compiler.is_exporting():
         found: Tensor = torch.linalg.solve_ex(matrix, right).result
         return found

@@ -1,12 +1,12 @@
 """Optimizers and the learning-rate schedule.
 
-muP, the maximal update parametrization, sets initial variances and learning rates by fan-in, so that the changes of the
-activations keep their size as the width grows and one learning rate serves every width. Sources: Yang & Hu, *Feature
-Learning in Infinite-Width Neural Networks* (2021); for block-diagonal factors Qiu et al., *Compute Better Spent*
-(2024); for attention Kuang et al. (ICML 2025).
+muP, the maximal update parametrization, sets initial variances and learning rates by fan-in. Then the changes of the
+activations keep their size as the width grows, and every width can use the same learning rate. Sources: Yang & Hu,
+*Feature Learning in Infinite-Width Neural Networks* (2021); for block-diagonal factors Qiu et al., *Compute Better
+Spent* (2024); for attention Kuang et al. (ICML 2025).
 
-Queries and keys that learn alike grow together, so that the logits need a smaller factor than `1 / sqrt(r)`: give the
-attention `scaling: mup` as well. These rules do not change its scaling.
+Queries and keys grow together in training, so the logits need a smaller factor than `1 / sqrt(r)`. These rules do not
+change the attention's scaling: set `scaling: mup` as well.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from tsattn.errors import UserError, one_of
 
 BETAS = (0.9, 0.999)
-"""How slowly AdamW forgets past gradients, and their squares: PyTorch's own."""
+"""Decay rates of AdamW's averages of gradients and of their squares: PyTorch's defaults."""
 
 SCHEDULES = ("cosine", "constant")
-"""What the learning rate does after its warm-up."""
+"""Schedules of the learning rate after its warm-up."""
 
 
 def adamw(
@@ -36,7 +36,7 @@ def adamw(
     betas: tuple[float, float] = BETAS,
     fused: bool = True,
 ) -> torch.optim.AdamW:
-    """AdamW over all parameters, with weight decay on what has two axes or more: no biases and norms."""
+    """AdamW over all parameters; weight decay acts on tensors with two axes or more, not on biases and norms."""
     parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
@@ -47,40 +47,40 @@ def adamw(
 
 
 class MupModule(Protocol):
-    """What a module may declare about its own parameters; both attributes are optional.
+    """A module that declares the roles of its parameters; both attributes are optional.
 
-    What is not declared: the weight of an `nn.Linear` is a hidden weight with its inputs as fan-in, and everything else
-    (biases, norms, tensors of unknown meaning) learns at the plain rate and keeps its initialisation.
+    Without a declaration, the weight of an `nn.Linear` is a hidden weight, and its fan-in is its number of inputs.
+    Other parameters (biases, norms, tensors of unknown meaning) learn at the plain rate and keep their initialisation.
 
     Attributes:
-        mup_roles: by name of a parameter or submodule, ``input``: its inputs do not grow with the width, so it learns
-            at the plain rate and keeps its initialisation; or ``output``: it starts at zero, and its weight learns as a
-            hidden one. A named attribute that is None is passed over.
+        mup_roles: roles by name of a parameter or submodule; attributes that are None are ignored. ``input``: its
+            inputs do not grow with the width, so it learns at the plain rate and keeps its initialisation. ``output``:
+            it starts at zero, and its weight learns like a hidden weight.
     """
 
     mup_roles: ClassVar[dict[str, str]]
 
     def mup_fans(self) -> Mapping[str, tuple[int, int]]:
-        """Hidden weights that are block-diagonal factors: by name, inputs of a block and its outputs of all heads."""
+        """For hidden weights that are block-diagonal factors, by name: inputs of a block, outputs for all heads."""
 
 
 def mup_groups(
     module: nn.Module, learning_rate: float, weight_decay: float, base_width: int = 768
 ) -> list[dict[str, Any]]:
-    """Parameter groups for AdamW under muP (Yang & Hu 2021; Qiu et al. 2024; Kuang et al., ICML 2025).
+    """Parameter groups for AdamW under muP; the sources are at the head of this module.
 
-    Hidden weights, and those of output projections and read-out, learn at `learning_rate * base_width / fan_in`, the
-    rest at `learning_rate`. AdamW multiplies the decay by the rate, so the decay of a hidden weight is divided by what
-    its rate is multiplied by: all matrices decay by `learning_rate * weight_decay` a step, whatever the width.
+    Weights of hidden layers, output projections and read-out learn at `learning_rate * base_width / fan_in`, the rest
+    at `learning_rate`. AdamW multiplies the decay by the rate, so the decay of these weights is divided by their factor
+    of the rate. All matrices then decay by `learning_rate * weight_decay` a step, at every width.
 
     Args:
-        module: declares what its parameters are, see `MupModule`.
+        module: declares the roles of its parameters, see `MupModule`.
         learning_rate: the rate of a hidden weight with `base_width` inputs.
-        weight_decay: of matrices; vectors have none.
+        weight_decay: weight decay of matrices; vectors have no decay.
         base_width: the fan-in at which a hidden weight learns at the plain rate.
 
     Returns:
-        Each trainable parameter once, in one group for each pair of rate and decay.
+        A group for each pair of rate and decay; each trainable parameter is in one group.
     """
     if base_width < 1:
         raise UserError(f"base_width must be at least 1, not {base_width}")
@@ -96,14 +96,13 @@ def mup_groups(
 
 @torch.no_grad()
 def mup_init_(module: nn.Module) -> None:
-    """Initialise as muP asks: hidden weights normal with variance 1 / fan-in, output projections and read-out zero.
+    """Initialise by muP: hidden weights normal with variance 1 / fan-in, output projections and read-out zero.
 
-    Structured factors start at the lesser of that and their cap, see `cap_rms_`, so that the first step does not shrink
-    them. What is neither, such as embeddings, norms and biases, keeps its values. Source: Yang & Hu (2021), Qiu et al.
-    (2024).
+    Structured factors are scaled down to their cap, see `cap_rms_`, so that the first step does not shrink them. Other
+    parameters, such as embeddings, norms and biases, keep their values. Source: Yang & Hu (2021), Qiu et al. (2024).
 
     Args:
-        module: initialised in place; declares what its parameters are, see `MupModule`.
+        module: initialised in place; declares the roles of its parameters, see `MupModule`.
     """
     for parameter, fan_in in _hidden_fan_ins(module).items():
         parameter.normal_(std=1 / math.sqrt(fan_in))
@@ -116,14 +115,14 @@ def mup_init_(module: nn.Module) -> None:
 def cap_rms_(module: nn.Module) -> None:
     """Scale structured factors down, in place, to an RMS of at most `sqrt(min(fan_in, fan_out)) / fan_in`.
 
-    For after each step of the optimizer. The RMS is that of the whole factor, all heads and blocks together, and
-    fan_out counts the outputs of all heads, as one matrix for all of them has; only what modules declare in `mup_fans`
-    is capped. Source: Qiu et al. (2024); Kuang et al. (ICML 2025).
+    Call it after each step of the optimizer. The RMS is over the whole factor, all heads and blocks together. fan_out
+    counts the outputs of all heads. Only factors that modules declare in `mup_fans` are capped. Source: Qiu et al.
+    (2024); Kuang et al. (ICML 2025).
     """
     for parameter, (fan_in, fan_out) in _structured_fans(module).items():
         rms = parameter.to(torch.promote_types(parameter.dtype, torch.float32)).square().mean().sqrt()
         factor: Tensor = math.sqrt(min(fan_in, fan_out)) / fan_in / rms
-        parameter.mul_(factor.clamp(max=1.0))  # nothing waits for the device
+        parameter.mul_(factor.clamp(max=1.0))  # without a branch, so that the host does not wait for the device
 
 
 def rate_schedule(
@@ -131,8 +130,8 @@ def rate_schedule(
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """The learning rate rises linearly over `warmup_steps`, then falls along half a cosine to zero at `total_steps`.
 
-    With `schedule` ``constant``, or where the end is not known (`total_steps` infinite, as when training is bounded by
-    time), it stays at its peak.
+    It stays at its peak with `schedule` ``constant``, or if `total_steps` is infinite, as in a training with a time
+    limit.
     """
 
     def factor(step: int) -> float:
@@ -147,13 +146,13 @@ def rate_schedule(
 
 
 def choose_warmup(steps: float) -> int:
-    """Return the steps over which the learning rate rises: a tenth of all, at most 100."""
+    """Return the number of warm-up steps: a tenth of all steps, at most 100."""
     return int(min(100, steps // 10))
 
 
 @dataclass(frozen=True)
 class Optimization:
-    """Choices of a training by AdamW; `ForecastingModule` explains the arguments."""
+    """Settings of AdamW and its schedule; `ForecastingModule` explains the arguments."""
 
     learning_rate: float
     weight_decay: float
@@ -176,7 +175,7 @@ class Optimization:
     def begin(
         self, network: nn.Module, steps: float, *, fused: bool
     ) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LRScheduler]:
-        """Build the optimizer of a network, and the schedule of its rates; steps may be infinite."""
+        """Build the optimizer of a network and its learning-rate schedule; `steps` may be infinite."""
         first, second = self.betas
         if self.mup:
             groups = mup_groups(network, self.learning_rate, self.weight_decay)
@@ -199,7 +198,7 @@ def _hidden_fan_ins(module: nn.Module) -> dict[nn.Parameter, int]:
 
 
 def _structured_fans(module: nn.Module) -> dict[nn.Parameter, tuple[int, int]]:
-    """Inputs of a block, and outputs of all heads, of every factor that a module declares."""
+    """Inputs of a block, and outputs for all heads, of every factor that a module declares."""
     found = {}
     for part in module.modules():
         declare = getattr(part, "mup_fans", None)
@@ -209,7 +208,7 @@ def _structured_fans(module: nn.Module) -> dict[nn.Parameter, tuple[int, int]]:
 
 
 def _of_role(module: nn.Module, role: str) -> Iterator[nn.Parameter]:
-    """The parameters that a module declares to have a role."""
+    """The parameters that a module declares with a role."""
     for part in module.modules():
         for name, declared in getattr(part, "mup_roles", {}).items():
             if declared not in ("input", "output"):

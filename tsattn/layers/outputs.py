@@ -1,9 +1,9 @@
 """From the numbers of a head to the forecast: a point, quantiles that cannot cross, or parameters of a distribution.
 
-For a distribution a network gives, for each step and channel, its forecast of the level, as it does for the median of
-quantiles, and P - 1 further numbers. They become parameters on the scale of the batch; those of counts in original
-units. Source: Salinas et al., *DeepAR* (2020), for the likelihoods, and the scale factor of the negative binomial. Its
-level is ours: the forecast of the network and the linear path, bent above zero.
+For a distribution a network outputs, for each step and channel, a forecast of the level (as for the median of
+quantiles) and P - 1 further numbers. They become parameters on the scale of the batch, or in original units for counts.
+Likelihoods and the scale factor of the negative binomial follow Salinas et al., *DeepAR* (2020). Its level is ours: the
+forecast of the network and the linear path, made positive by a softplus.
 
 Shape letters: B windows, L context, T horizon, C channels, P parameters, Q quantiles, N levels.
 """
@@ -28,27 +28,27 @@ from tsattn.batch import EXACT, Batch, ModuleWithConstants
 from tsattn.layers.tokens import InstanceNorm
 from tsattn.task import MEDIAN, Output, check_quantiles
 
-_UNIT = math.log(math.e - 1)  # softplus of it is 1
-_LEAST = 1e-4  # of a scale, on that of the window
+_UNIT = math.log(math.e - 1)  # softplus(_UNIT) is 1
+_LEAST = 1e-4  # smallest scale of a distribution, on the scale of the window
 _LEAST_COUNT = 1e-6
-_SHARPNESS = 4.0  # of the bend above zero: levels of the size of the context are left as they are
+_SHARPNESS = 4.0  # of the softplus: levels as large as the context's mean are hardly changed
 
 
 class QuantileFan(ModuleWithConstants):
-    """A median opened into quantiles: each level lies a step, never negative, further out than the one before.
+    """Quantiles built from a median: each level adds a step of at least zero to the level before, outwards.
 
     A step is ``z * softplus(raw + log(e - 1))``, where z is the distance of the two levels under the standard normal
-    distribution: zeros open the fan to its quantiles, and one unit of `raw` means the same for close and far levels.
-    Steps are added one by one outwards; as rounding keeps order, the quantiles do not cross in any precision.
+    distribution. So `raw` of zeros gives normal quantiles, and a unit of `raw` means the same for close and far levels.
+    Steps are added one by one, outwards. Rounding keeps order, so the quantiles do not cross in any precision.
 
-    Source: Park et al., *Learning Quantile Functions without Quantile Crossing* (AISTATS 2022), whose
-    increments start from the lowest level; from the median, the point forecast does not depend on the tails.
+    Source: Park et al., *Learning Quantile Functions without Quantile Crossing* (AISTATS 2022). Their increments start
+    from the lowest level. Here they start from the median, so that the point forecast does not depend on the tails.
 
     Args:
-        levels: Q levels, as `Output.quantiles`; none leaves the median as it is.
+        levels: Q levels, as in `Output.quantiles`; without levels the median is returned unchanged.
 
     Attributes:
-        num_outputs: numbers that a head must give for each step and channel: the median and Q - 1 steps.
+        num_outputs: numbers that a head must output for each step and channel: the median and Q - 1 steps.
 
     Raises:
         UserError: for levels that are not valid quantiles.
@@ -72,9 +72,9 @@ class QuantileFan(ModuleWithConstants):
 
         Args:
             median: `(...)`, the level 0.5.
-            raw: `(..., Q - 1)`, any numbers: the steps between neighbouring levels, lowest first.
-            norm: takes quantiles of `(B, T, C)` back from the scale of the windows.
-            batch: unused; `OutputDistribution`, which may take the place of a fan, reads it.
+            raw: `(..., Q - 1)`, any numbers; they make the steps between neighbouring levels, lowest first.
+            norm: converts quantiles of `(B, T, C)` back from the scale of the windows.
+            batch: unused; present because `OutputDistribution` has the same signature.
 
         Returns:
             `(..., Q)`; the median `(...)` itself if there are no levels.
@@ -93,8 +93,8 @@ class OutputDistribution(nn.Module, ABC):
     """A family of distributions, one for each step and channel.
 
     Attributes:
-        num_outputs: P, numbers that a head must give for each step and channel: the level, and others.
-        are_counts: whether it is of whole numbers from 0, in original units.
+        num_outputs: P, numbers that a head must output for each step and channel: the level and further numbers.
+        are_counts: whether its values are whole numbers of at least 0, in original units.
     """
 
     num_outputs: ClassVar[int]
@@ -102,12 +102,12 @@ class OutputDistribution(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, level: Tensor, raw: Tensor, norm: InstanceNorm | None, batch: Batch) -> Tensor:
-        """The parameters `(B, T, C, P)`, float32 or more.
+        """The parameters `(B, T, C, P)`, in float32 or wider.
 
         Args:
             level: `(B, T, C)` on the scale of `norm`.
             raw: `(B, T, C, P - 1)`, any numbers.
-            norm: of the windows; None where the level is on the scale of the batch.
+            norm: normalisation of the windows; None if the level is on the scale of the batch.
             batch: the windows.
         """
 
@@ -123,7 +123,7 @@ class OutputDistribution(nn.Module, ABC):
 
     @abstractmethod
     def mean(self, parameters: Tensor, batch: Batch) -> Tensor:
-        """The mean of each, `(B, T, C)` on the scale of the batch."""
+        """The mean of each distribution, `(B, T, C)` on the scale of the batch."""
 
     @abstractmethod
     def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
@@ -131,7 +131,7 @@ class OutputDistribution(nn.Module, ABC):
 
     @abstractmethod
     def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The probabilities below a target, and up to it; they differ for counts. `(B, T, C)` each, float64.
+        """The probabilities of `< target` and `<= target`, `(B, T, C)` each, float64; they differ for counts.
 
         Args:
             parameters: `(B, T, C, P)`.
@@ -140,7 +140,7 @@ class OutputDistribution(nn.Module, ABC):
         """
 
     def forecast(self, parameters: Tensor, levels: Sequence[float], batch: Batch) -> Tensor:
-        """The quantiles of these levels, `(B, T, C, Q)`; without levels the mean, `(B, T, C)`."""
+        """The quantiles at `levels`, `(B, T, C, Q)`, or without levels the mean, `(B, T, C)`."""
         if not levels:
             return self.mean(parameters, batch).to(batch.past.dtype)
         asked = torch.tensor(levels, dtype=EXACT, device=parameters.device)
@@ -148,7 +148,7 @@ class OutputDistribution(nn.Module, ABC):
 
 
 class NormalOutput(OutputDistribution):
-    """Location and scale."""
+    """A normal distribution: location and scale."""
 
     num_outputs = 2
 
@@ -179,7 +179,7 @@ class NormalOutput(OutputDistribution):
 
 
 class StudentTOutput(OutputDistribution):
-    """Location, scale, and degrees of freedom, above 2."""
+    """Student's t-distribution: location, scale, and degrees of freedom above 2."""
 
     num_outputs = 3
 
@@ -199,7 +199,7 @@ class StudentTOutput(OutputDistribution):
 
     @override
     def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
-        from scipy import special  # which a forecast without a distribution need not import
+        from scipy import special  # only needed for a distribution
 
         location, scale, freedom = parameters.detach().to(EXACT)[..., None].unbind(-2)
         standard = special.stdtrit(freedom.cpu().numpy(), levels.cpu().numpy())
@@ -216,10 +216,10 @@ class StudentTOutput(OutputDistribution):
 
 
 class NegativeBinomialOutput(OutputDistribution):
-    """Mean m and dispersion a of counts, whose variance is ``m + a m^2``, in original units.
+    """Negative binomial distribution of counts, in original units: mean m, dispersion a and variance ``m + a m^2``.
 
-    Both are in proportion to the scale factor ``v = 1 + mean count of the context``: the mean is ``v softplus(x / v)``
-    of the forecast level x, with a sharp bend, and the dispersion ``softplus(raw) / sqrt(v)``.
+    Both parameters use the scale factor ``v = 1 + mean count of the context``. For the forecast level x the mean is
+    ``v softplus(x / v)``, with a sharp softplus. The dispersion is ``softplus(raw) / sqrt(v)``.
     """
 
     num_outputs = 2
@@ -274,14 +274,14 @@ _FAMILIES: dict[str, type[OutputDistribution]] = {
 
 
 def distribution(output: Output) -> OutputDistribution | None:
-    """The family that an output asks for; None for quantiles or a point forecast of their own."""
+    """The family of an output's distribution; None for an output without one, with quantiles or a point forecast."""
     return None if output.distribution is None else _FAMILIES[output.distribution]()
 
 
 def output_fan(output: Output) -> QuantileFan | OutputDistribution:
-    """Build the last module of a network, from a level and further numbers to a point, quantiles or parameters.
+    """Build the last module of a network: it turns a level and further numbers into a point, quantiles or parameters.
 
-    It is called with `level (B, T, C)`, `raw (B, T, C, num_outputs - 1)`, the normalisation of the windows (or None)
+    Its arguments are `level (B, T, C)`, `raw (B, T, C, num_outputs - 1)`, the normalisation of the windows (or None)
     and the batch.
     """
     return distribution(output) or QuantileFan(output.quantiles)
@@ -301,22 +301,22 @@ def _log_prob(family: distributions.Distribution, values: Tensor) -> Tensor:
 
 
 def _precise(values: Tensor) -> Tensor:
-    """Values in float32 or more."""
+    """Values in float32 or wider."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def _in_units(values: Tensor, batch: Batch) -> Tensor:
-    """Values `(B, T, C)` in original units, float64."""
+    """Convert values `(B, T, C)` to original units, float64."""
     return values.to(EXACT) if batch.units is None else batch.units.restore(values)
 
 
 def _on_scale(values: Tensor, batch: Batch) -> Tensor:
-    """Values `(B, T, C, N)` in original units on the scale of the batch, float64."""
+    """Convert values `(B, T, C, N)` from original units to the scale of the batch, float64."""
     return values.to(EXACT) if batch.units is None else batch.units.normalise(values)
 
 
 def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
-    """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
+    """Interpolate quantiles `(..., Q)` at rising levels `own` to levels `asked` within their range, `(..., A)`."""
     if [*own] == [*asked]:
         return quantiles
     after = [max(1, bisect_left(own, level)) for level in asked]

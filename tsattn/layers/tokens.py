@@ -22,16 +22,16 @@ class InstanceNorm:
     Source: Kim et al., *Reversible Instance Normalization* (ICLR 2022), without the affine part.
 
     Args:
-        past: `(B, L, C)`, gaps imputed.
-        observed: `(B, L, C)` bool; None if all is observed.
-        subtract_last: the level is the last observed step, which suits a series that wanders, not the mean.
+        past: `(B, L, C)`, with missing values imputed.
+        observed: `(B, L, C)` bool; None if all values are observed.
+        subtract_last: use the last observed step as level instead of the mean; this suits a series that wanders.
         eps: added to the variance.
 
     Attributes:
-        past: `(B, L, C)`; steps before the first observed one, of which nothing is known, are put at the mean.
-        level: `(B, 1, C)`, what is subtracted: the mean of the observed steps, or the last of them; in a window without
-            any the same of the imputed ones.
-        scale: `(B, 1, C)`, the standard deviation about the mean; 1 in a window without an observed step.
+        past: `(B, L, C)`; steps before the first observed step, whose values are unknown, get the mean.
+        level: `(B, 1, C)`, subtracted from the window: the mean of the observed steps, or the last observed step. In a
+            window without observed steps the imputed steps are used.
+        scale: `(B, 1, C)`, the standard deviation about the mean; 1 in a window without observed steps.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class InstanceNorm:
             known = count > 0
             mean = torch.where(known, (past * observed).sum(1, keepdim=True) / count.clamp(min=1), mean)
             counted = observed.cumsum(1)
-            if subtract_last:  # it is the first step by which all are counted
+            if subtract_last:  # the last observed step is the first at which the count is complete
                 level = torch.where(known, past.gather(1, counted.argmax(1, keepdim=True)), level)
             else:
                 level = mean
@@ -60,31 +60,31 @@ class InstanceNorm:
         return (self.past - self.level) / self.scale
 
     def restore(self, forecast: Tensor) -> Tensor:
-        """From the scale of the window back to that of the data; forecast `(B, T, C)` or `(B, T, C, Q)`."""
+        """Convert a forecast `(B, T, C)` or `(B, T, C, Q)` from the scale of the window to the scale of `past`."""
         if forecast.dim() > self.level.dim():
             return forecast * self.scale[..., None] + self.level[..., None]
         return forecast * self.scale + self.level
 
 
 class Patches:
-    """A cut of the time axis into stretches of `patch_len` steps, a new one every `stride` steps.
+    """Cuts the time axis into patches of `patch_len` steps; a new patch begins every `stride` steps.
 
-    The last patch ends at the last step, whatever the length: missing steps at the front repeat the first step.
-    Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023), section 3.1, who begin with the first step and
-    repeat the last one for a stride. With `pad_end` the patches are theirs where a stride divides L less `patch_len`.
+    The last patch always ends at the last step; missing steps at the front repeat the first step. Source: Nie et al.,
+    *A Time Series is Worth 64 Words* (ICLR 2023). In its section 3.1, patches begin at the first step and repeat
+    the last step for a stride. With `pad_end` the patches are equal to theirs if `stride` divides `L - patch_len`.
 
     Args:
         context_length: L, steps of the series.
         patch_len: steps of a patch, at most L.
-        stride: steps from one patch to the next: `patch_len` for plain patches, fewer for overlapping ones.
-        pad_end: one more patch, a stride after the last, whose steps beyond the series repeat its last step, also where
-            covariates and calendar features are cut.
+        stride: steps from one patch to the next: `patch_len` for plain patches, fewer for overlapping patches.
+        pad_end: add a patch, a stride after the last; its steps beyond the series repeat the last step, also for
+            covariates and calendar features.
 
     Attributes:
         count: N, the number of patches.
 
     Raises:
-        UserError: for sizes that do not fit, naming the valid ones.
+        UserError: for sizes that do not fit; the message names the valid sizes.
     """
 
     def __init__(self, context_length: int, patch_len: int, stride: int, *, pad_end: bool = False) -> None:
@@ -107,13 +107,13 @@ class Patches:
         return padded.unfold(1, self.patch_len, self.stride)
 
     def means(self, series: Tensor, observed: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The mean of the observed steps of each patch, 0 without any, and their number.
+        """The mean of the observed steps of each patch (0 without observed steps), and their number.
 
-        Steps that repeat the first or the last one do not count.
+        Padding, which repeats the first or last step, does not count.
 
         Args:
             series: `(B, L)`.
-            observed: `(B, L)` bool; None if all is observed.
+            observed: `(B, L)` bool; None if all steps are observed.
 
         Returns:
             `(B, N)`, and `(B, N)` int64.
@@ -125,24 +125,24 @@ class Patches:
         return known.sum(-1) / counts.clamp(min=1), counts
 
     def ends(self, steps: Tensor) -> Tensor:
-        """Take the values at the last step of each patch, `(B, N)`, from those of every step `(B, L)`.
+        """Take the value at the last step of each patch, `(B, N)`, from a series `(B, L)`.
 
-        A patch that reaches beyond the series has the value of the series' last step.
+        A patch that reaches beyond the series gets the value of the last step.
         """
         first = self.patch_len - 1 - self.padding
-        # a front patch always reaches a real step, as the padding is shorter than a stride
+        # the first patch always ends at a real step, as the padding is shorter than a stride
         ends = steps[:, first :: self.stride]
         return torch.cat([ends, steps[:, -1:]], 1) if self.end_padding else ends
 
 
 class Dropout(nn.Dropout):
-    """`torch.nn.Dropout` by `tsattn.ops.dropout`, which takes a fraction of its time on a CPU.
+    """`torch.nn.Dropout`, computed by `tsattn.ops.dropout`, which is much faster on a CPU.
 
     Args:
         p: the probability of dropping a number in training, in [0, 1).
 
     Raises:
-        UserError: for another p.
+        UserError: for `p` outside [0, 1).
     """
 
     def __init__(self, p: float) -> None:
@@ -152,7 +152,7 @@ class Dropout(nn.Dropout):
 
     @override
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Drop numbers of `input`, of any shape; the residual is added to what comes out, in the same pass."""
+        """Drop numbers of `input`, of any shape, and add `residual` to the result in the same pass."""
         return dropout(input, self.p, self.training, residual=residual)
 
     @override
@@ -161,19 +161,19 @@ class Dropout(nn.Dropout):
 
 
 class TokenEmbedding(nn.Module):
-    """One token for each time step or patch: a linear map of its values, plus a learned position.
+    """A token for each time step or patch: a linear map of its values, plus a learned position.
 
     Args:
         num_inputs: values of a step or patch.
         d_model: D, the width of the tokens.
-        max_length: the most tokens.
-        positions: ``learned`` adds a vector for each place; ``rotary`` (left to the attention) and ``none`` add none.
+        max_length: the largest number of tokens.
+        positions: ``learned`` adds a vector for each position; ``rotary`` (done by the attention) and ``none`` do not.
         dropout: probability of dropping a number of a token in training.
-        mask: probability of hiding the values of a whole step or patch in training: its token is that of zeros, at its
-            position and with its `term`, and the others are not made larger for it.
+        mask: probability of hiding the values of a whole step or patch in training. Its values become zeros; its
+            position and `term` stay. Unlike dropout, this does not scale the other tokens up.
 
     Raises:
-        UserError: for positions that are none of these, or a mask outside [0, 1).
+        UserError: for unknown `positions`, or a `mask` outside [0, 1).
     """
 
     POSITIONS = ("learned", "rotary", "none")
@@ -196,12 +196,12 @@ class TokenEmbedding(nn.Module):
         """Tokens `(B G, N, D)`.
 
         Args:
-            x: `(B G, N, num_inputs)` steps or patches; G series of each of B windows, those of a window in a row.
+            x: `(B G, N, num_inputs)` steps or patches; each of B windows has G series, which are adjacent.
             term: `(B, N, D)` or `(B, 1, D)`, added to the tokens of all series of a window, see `Covariates`.
         """
         tokens = self.value(x)
         if self.training and self.mask > 0:
-            # of each series by itself, by the generator that a checkpoint keeps
+            # drawn for each series, by the global generator, whose state a checkpoint keeps
             hidden = torch.rand(tokens.shape[:2], device=tokens.device) < self.mask
             tokens = torch.where(hidden[..., None], self.value.bias, tokens)
         if self.position is not None:
@@ -213,7 +213,7 @@ class TokenEmbedding(nn.Module):
 
 
 class DirectHead(nn.Module):
-    """All steps of the horizon at once: a linear map over time, then one over the width of the tokens.
+    """Forecasts all steps of the horizon at once: a linear map over time, then one over the width of the tokens.
 
     Args:
         context_length: L, the number of tokens.
@@ -236,7 +236,7 @@ class DirectHead(nn.Module):
 
 
 class FlattenHead(nn.Module):
-    """All steps of the horizon at once: one linear map of all tokens laid end to end.
+    """Forecasts all steps of the horizon at once: a linear map of all tokens, concatenated.
 
     Args:
         num_tokens: N.

@@ -1,4 +1,4 @@
-"""The pattern slot: which pairs of tokens are scored, and with how many of the components."""
+"""Patterns: they decide which pairs of tokens are scored, and with how many components."""
 
 from tsattn.attention.patterns.multi_level_pattern import MultiLevelPattern
 from tsattn.attention.patterns.pattern import (

@@ -1,4 +1,4 @@
-"""Every pair of tokens, with more components the nearer they are: blocks of several levels; and its cache."""
+"""The pattern of blocks on several levels, and its cache: near pairs are scored with more components than far pairs."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class MultiLevelPattern(Pattern):
 
     Args:
         ranks: components of each level, coarse to fine.
-        numbers: blocks that `max_length` is cut into at each level, each dividing the next.
-        lengths: steps in a block at each level instead, each divided by the next.
-        calendar: units of the calendar at each level instead, see `calendar_block_ids`. The blocks then come from the
-            time stamps of the tokens, not from their positions; where they do not nest, as weeks in months, a pair is
-            scored with the set of levels that it shares, and `tiles` refuses.
-        change_points: numbers of blocks at each level instead, none below the one before, see
-            `change_point_block_ids`. The blocks then come from the values that the tokens stand for, row by row.
+        numbers: blocks that `max_length` is cut into at each level; each number divides the next.
+        lengths: instead of `numbers`, steps in a block at each level; each length is a multiple of the next.
+        calendar: instead, units of the calendar at each level, see `calendar_block_ids`. The blocks come from the time
+            stamps of the tokens, not from their positions. Levels may fail to nest, as weeks in months: then a pair is
+            scored with all levels that it shares, and `tiles` refuses.
+        change_points: instead, numbers of blocks at each level, never falling, see `change_point_block_ids`. The
+            blocks come from the values of the tokens, row by row.
         align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
-        scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
-            for all levels; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
-            authors'). Under a low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
-        divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L), ``active``, pair by
-            pair the number of levels in which the two tokens share a block (the authors' language models), or ``both``.
-            A pair that shares none scores 0; one with a global token shares all.
+        scaling: factor of the products of a level with r_l of the W components. ``head``: the `scale` of the call for
+            all levels; ``level``: `scale sqrt(W / r_l)`; ``mup``: `scale sqrt(W) / r_l` (the authors' factor). Under a
+            low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
+        divide_by: an extra divisor of the logits: ``none``, ``levels`` (their number L), ``active`` or ``both``.
+            ``active`` is, for each pair, the number of levels in which both tokens share a block (the authors'
+            language models). A pair without a shared block scores 0; a global token shares all levels.
 
     Raises:
-        UserError: a size, `align`, `scaling` or `divide_by` that means nothing.
+        UserError: for an invalid size, `align`, `scaling` or `divide_by`.
     """
 
     SCALINGS = ("head", "level", "mup")
@@ -93,7 +93,7 @@ class MultiLevelPattern(Pattern):
         if self.reads_values or self.calendar is not None:
             self.data_blocks = "change points" if self.calendar is None else ", ".join(self.calendar)
             self.block_choice = self.calendar, self.change_points
-        # where the data make the blocks, positions only order the tokens
+        # blocks that come from the data need positions only for the order of the tokens
         self.align = align if self.data_blocks is None else "start"
         self.needs_max_length = numbers is not None or self.align == "end"
         self.component_groups = self.ranks
@@ -106,12 +106,12 @@ class MultiLevelPattern(Pattern):
         self._scale = {"head": 1.0, "level": math.sqrt(width / first), "mup": math.sqrt(width) / first}[scaling]
         if divide_by in ("levels", "both"):
             self._scale /= len(self.ranks)
-        # of each level, relative to the first: equal ranks cost nothing, and halved ones under mup are not rounded
+        # factors relative to the first level: equal ranks need no product, and powers of two round nothing under mup
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
         self._factors = [(first / rank) ** power for rank in self.ranks]
 
     def _find_blocks(self, tokens: Tokens) -> Tensor:
-        """The blocks `(levels, B | 1, S)` that were handed in, else found from the positions."""
+        """The blocks `(levels, B | 1, S)` that the caller gave, else blocks from the positions."""
         if tokens.blocks is not None:
             if tokens.blocks.shape[0] != len(self.ranks):
                 raise UserError(f"blocks must have {len(self.ranks)} levels, not {tokens.blocks.shape[0]}")
@@ -124,11 +124,11 @@ class MultiLevelPattern(Pattern):
         )
 
     def _num_blocks(self, tokens: Tokens, length: int) -> Sequence[int] | None:
-        """The most blocks of each level that counted positions can lie in; None where the data make them."""
+        """The largest number of blocks of each level for counted positions; None if blocks come from the data."""
         if self.lengths is None:
             return self.numbers
         last = tokens.max_length if self.align == "end" and tokens.max_length is not None else length
-        # an exported program takes any length
+        # while exporting, the length is a symbol, not a number
         return [-(-last // size) for size in self.lengths] if isinstance(last, int) else None
 
     @override
@@ -182,7 +182,7 @@ class MultiLevelPattern(Pattern):
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
-        """Each level scores the keys of its running block alone."""
+        """Each level scores only the keys of its current block."""
         cache, new = step.cache, step.new
         q, scale = self._scaled(q, step.scale)
         levels, v = cache.extend(k, v, new)
@@ -200,7 +200,7 @@ class MultiLevelPattern(Pattern):
             else:
                 seen = _share(queries, keys, block) & (keys[:, None, :] <= queries[:, :, None])[:, None]
                 at = keys.clamp(max=v.shape[2] - 1)[:, None, None, :].expand_as(scores)
-                # autocast may have made the scores in a narrower type
+                # under autocast the scores may have a narrower type
                 logits = logits.scatter_add(-1, at, scores.masked_fill(~seen, 0.0).to(logits.dtype))
         if self._by_active:
             shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
@@ -209,7 +209,7 @@ class MultiLevelPattern(Pattern):
 
     @override
     def level_scores(self, q: Tensor, k: Tensor, call: PatternCall) -> Tensor:
-        """See `Pattern.level_scores`; 0 at pairs that share no block of the level."""
+        """See `Pattern.level_scores`; pairs that share no block of the level have 0."""
         same = self._shared(call.tokens)
         q, scale = self._scaled(wide(q), call.scale)
         q, k, _ = expand_heads(q, wide(k), wide(k))
@@ -221,7 +221,7 @@ class MultiLevelPattern(Pattern):
 
     @override
     def zones(self, call: PatternCall) -> dict[str, Tensor]:
-        """Whole blocks, also of a causal pattern, which scores the lower half of each."""
+        """Whole blocks, even if the pattern is causal and scores only the lower half of each block."""
         zones = {}
         for level, (rank, same) in enumerate(zip(self.ranks, self._shared(call.tokens), strict=True)):
             unit = "" if self.calendar is None else f" ({self.calendar[level]})"
@@ -230,9 +230,9 @@ class MultiLevelPattern(Pattern):
 
     @override
     def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
-        """`T^2 sum r_l / p_l` and `T sum r_l / p_l` where `p_l` blocks cut the T tokens evenly; else what they hold.
+        """`T^2 sum r_l / p_l` multiply-adds and `T sum r_l / p_l` keys if `p_l` equal blocks cut the T tokens.
 
-        Level l scores the pairs of each block; generating, it has places for the keys of the largest one.
+        In general, level l scores the pairs of each block, and its cache has room for the keys of the largest block.
         """
         if self.change_points is not None:
             raise UserError(
@@ -257,19 +257,19 @@ class MultiLevelPattern(Pattern):
         return (alone or plain) and all(self.whole_levels(tokens))
 
     def whole_levels(self, tokens: int) -> list[bool]:
-        """Whether at most so many tokens lie in one block, level by level."""
+        """For each level, whether one block holds any sequence of at most `tokens` tokens."""
         if self.numbers is not None:
             return [number == 1 for number in self.numbers]
         return [length >= tokens for length in self.lengths or ()]
 
     def _shared(self, tokens: Tokens) -> Tensor:
-        """Pairs that share a block, or of which one is a global token, `(levels, B | 1, N, N)`."""
+        """Pairs `(levels, B | 1, N, N)` that share a block or include a global token."""
         blocks, special = self._find_blocks(tokens), tokens.global_tokens
         same = blocks[..., :, None] == blocks[..., None, :]
         return same if special is None else same | special[:, :, None] | special[:, None, :]
 
     def _scaled(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
-        """Queries and the one scale whose logits have the factor of each level."""
+        """Scaled queries, and the scale common to all levels: together they apply the factor of each level."""
         if any(factor != 1 for factor in self._factors):
             levels = zip(torch.split(q, list(self.ranks), -1), self._factors, strict=True)
             q = torch.cat([q_level * factor for q_level, factor in levels], -1)
@@ -277,7 +277,7 @@ class MultiLevelPattern(Pattern):
 
 
 class MultiLevelCache(Cache):
-    """The keys of the running block `(number, span)` of each level, and every value."""
+    """The keys of the current block of each level, and all values. A level has `number` blocks in a `span` of steps."""
 
     def __init__(
         self,
@@ -303,7 +303,7 @@ class MultiLevelCache(Cache):
         return torch.split(components, self.ranks, -1)
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
-        """Take in tokens; give keys and positions of each level, None where all share the block, and all values."""
+        """Add tokens. Return keys and positions of each level (None if all share the block), and all values."""
         parts = self.split(k)
         seen = []
         if new.count == 1:
@@ -323,19 +323,19 @@ class MultiLevelCache(Cache):
         return seen, self._values.first(self.length)
 
     def _seen(self, level: int, new: NewTokens, lengths: Sequence[int], later: int) -> tuple[Tensor, Tensor | None]:
-        """The held keys of a level for new tokens, and their positions; see `extend`."""
+        """The stored keys of a level that new tokens may see, and their positions; see `extend`."""
         if new.even:
             return self._levels[level].span(self._start(level, new.before[0]), lengths[0]), None
         return self._levels[level].held(lengths, later)
 
     def _start(self, level: int, position: int) -> int:
-        """Where the block of a position begins."""
+        """The first position of the block that holds `position`."""
         number, span = self.blocks[level]
         return -(-(position * number // span) * span // number)
 
 
 def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) -> None:
-    """Refuse numbers or lengths of blocks of which one level does not refine the one before."""
+    """Refuse numbers or lengths of blocks if a level does not refine the level before."""
     sizes, what = (lengths or (), "lengths") if numbers is None else (numbers, "numbers")
     if any(size < 1 for size in sizes):
         raise UserError(f"block {what} must be at least 1, not {list(sizes)}")
@@ -346,7 +346,7 @@ def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) 
 
 
 def _check_rising(numbers: Sequence[int]) -> None:
-    """Refuse numbers of blocks of which one level has fewer than the one before."""
+    """Refuse numbers of blocks that fall from one level to the next."""
     if any(number < 1 for number in numbers) or any(fine < coarse for coarse, fine in itertools.pairwise(numbers)):
         raise UserError(
             f"change_points must be numbers of blocks of at least 1, none below the one before, not {list(numbers)}"
@@ -354,7 +354,7 @@ def _check_rising(numbers: Sequence[int]) -> None:
 
 
 def _share(queries: Tensor, keys: Tensor, block: tuple[int, int]) -> Tensor:
-    """`(1 | B, 1, n, S)`: which positions `(1 | B, n)` and `(1 | B, S)` lie in one of `number` blocks in a `span`."""
+    """`(1 | B, 1, n, S)`: whether positions `(1 | B, n)` and `(1 | B, S)` share one of `number` blocks in a `span`."""
     number, span = block
     query_blocks, key_blocks = (floor_divide(positions * number, span) for positions in (queries, keys))
     return (key_blocks[:, None, :] == query_blocks[:, :, None])[:, None]

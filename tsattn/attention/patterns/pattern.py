@@ -1,9 +1,9 @@
-"""The pattern slot: which pairs of tokens are scored, with how many of the components; and the pattern of all pairs.
+"""Base class of patterns: which pairs are scored, with how many components; and the pattern of all pairs.
 
-A pattern is one class: it computes attention (`__call__`, a plain reference included), decodes with a cache
-(`new_cache`, `decode`), and says what it costs (`cost`) and which pairs it favours (`zones`).
+A pattern is one class. It computes attention (`__call__`, a plain reference included) and decodes with a cache
+(`new_cache`, `decode`). It also gives its cost (`cost`) and the pairs that it favours (`zones`).
 
-Shape letters as in `tsattn.attention.base`; r components of a query or key, E of a value.
+Shape letters as in `tsattn.attention.base`; a query or key has r components, a value has E.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class TokenOrigin:
     """The data of the tokens of a sequence, from which a pattern may find blocks.
 
     Attributes:
-        time: `(B, S)` int64, seconds since 1970-01-01 on the clock of the data; None where there are none.
-        values: `(B, S, C)`, of each token the mean of its observed steps in the context; None where no pattern reads
-            them.
-        counts: `(B, S, C)` int64, the number of these steps; None for one each.
+        time: `(B, S)` int64, seconds since 1970-01-01 on the clock of the data; None without time stamps.
+        values: `(B, S, C)`, for each token the mean of its observed steps in the context; None if no pattern reads
+            values.
+        counts: `(B, S, C)` int64, the number of these observed steps; None if every token has one step.
     """
 
     time: Tensor | None = None
@@ -52,7 +52,7 @@ class Tokens:
         global_tokens: `(B | 1, S)` bool.
         blocks: `(levels, B | 1, S)` int.
         max_length: the length that blocks by number divide.
-        counted: whether positions are counted over the real tokens, and blocks found from them.
+        counted: whether positions count the real tokens and blocks come from positions.
     """
 
     query_positions: Tensor
@@ -65,16 +65,16 @@ class Tokens:
 
     @property
     def by_default(self) -> bool:
-        """Whether the caller said nothing about the tokens: no padding, positions are counted, blocks found."""
+        """Whether the caller gave no padding, positions, blocks or global tokens."""
         return self.counted and self.mask is None and self.global_tokens is None
 
 
 @dataclass(frozen=True)
 class PatternCall:
-    """How one call scores its queries and keys.
+    """Settings of one call: how it scores its queries and keys.
 
     Attributes:
-        tokens: what is known about them.
+        tokens: positions, mask and blocks of the tokens.
         scale: factor of the logits.
         causal: a query sees no later key.
         bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
@@ -90,7 +90,7 @@ class PatternCall:
     impl: str = "auto"
 
     def scaled(self, factor: float) -> PatternCall:
-        """The call with its scale multiplied."""
+        """A copy of the call with its scale multiplied by `factor`."""
         return replace(self, scale=self.scale * factor)
 
     @property
@@ -102,11 +102,11 @@ class PatternCall:
 
 @dataclass(frozen=True)
 class DecodingStep:
-    """How new tokens attend causally to those in a cache and themselves.
+    """Settings of one step: new tokens attend causally to cached tokens and to themselves.
 
     Attributes:
-        new: where they stand, from `cache.new_tokens`.
-        cache: of the class that the pattern's `new_cache` makes.
+        new: positions of the new tokens, from `cache.new_tokens`.
+        cache: the cache of earlier tokens, from the pattern's `new_cache`.
         scale: factor of the logits.
         dropout_p: probability of dropping a weight.
         bias: broadcastable to `(B, H, n, S)`, added to the logits of the S positions so far; -inf forbids a pair.
@@ -121,7 +121,7 @@ class DecodingStep:
     def mixed(self, logits: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
         """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1 | B, 1, n, S)`, times v `(B, G, S, E)`.
 
-        `allowed` is None where all pairs are; `bias` belongs to these keys.
+        `allowed` is None if all pairs are allowed; `bias` has a column for each of the S keys.
         """
         heads, groups = logits.shape[1], v.shape[1]
         if bias is not None:
@@ -138,7 +138,7 @@ class DecodingStep:
         return rearrange(mixed, "B G (h n) E -> B (G h) n E", h=heads // groups)
 
     def seen(self, keys: Tensor) -> Tensor | None:
-        """`(1 | B, 1, n, S)`: which new tokens see which positions `(1, S)`; None where a single one sees all."""
+        """`(1 | B, 1, n, S)`: which new tokens see which positions `(1, S)`; None for a single token that sees all."""
         alone = self.new.even and self.new.count == 1
         return None if alone else allowed_pairs(self.new.positions, keys, causal=True)
 
@@ -148,8 +148,8 @@ class PatternCost:
     """The cost of a pattern for one head's queries and keys."""
 
     multiply_adds: int  # multiplications, each with its addition, that form the scores of T tokens
-    cached_keys: int  # key numbers held at the peak while T tokens are generated one by one
-    params: int = 0  # numbers that the pattern itself learns
+    cached_keys: int  # most key numbers that are cached at a time while T tokens are generated one by one
+    params: int = 0  # learned numbers of the pattern
 
 
 class Pattern(ABC):
@@ -160,13 +160,13 @@ class Pattern(ABC):
         align: where positions are counted from, see `tsattn.ops.masks.real_positions`.
         takes_context: whether queries may attend to another sequence.
         takes_blocks: whether explicit blocks may be handed in.
-        data_blocks: by what the blocks are that `blocks_of` finds in the data, in words; None if it finds none.
-        reads_values: whether it finds them in the values that the tokens stand for.
-        block_choice: layers whose patterns have equal choices share the blocks that one of them finds. None where each
-            pattern is asked.
+        data_blocks: the source of blocks that `blocks_of` finds in the data, in words; None if it finds no blocks.
+        reads_values: whether `blocks_of` needs the values of the tokens.
+        block_choice: layers with equal choices share the blocks that one of their patterns finds. None if each pattern
+            finds its blocks.
         needs_max_length: whether `max_length` must be known.
-        is_local: whether near tokens are scored otherwise than far ones, so that their order must mean something.
-        component_groups: sizes of the groups that the r components fall into, or None for one group.
+        is_local: whether near tokens are scored differently from far tokens, so that their order must have a meaning.
+        component_groups: sizes of the groups of the r components, or None for one group.
     """
 
     impls: tuple[str, ...] = ("auto", "reference", "sdpa")
@@ -185,9 +185,9 @@ class Pattern(ABC):
         """Map q `(B, H | 1, N, r)`, k `(B, G | H, S, r)`, v `(B, G, S, E)` to `(B, H, N, E)`."""
 
     def new_cache(self, batch_size: int, max_length: int | None) -> Cache:
-        """Make the cache that `decode` reads. A pattern that can decode overrides both.
+        """Make the cache that `decode` reads. A pattern that can decode overrides both methods.
 
-        `max_length` is the number of tokens that are expected at most, where that is known.
+        `max_length` is the largest number of tokens, or None if it is unknown.
 
         Raises:
             UserError: if the pattern cannot decode.
@@ -195,23 +195,23 @@ class Pattern(ABC):
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
 
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
-        """Attend from n new tokens to those in the cache and themselves, and add them to it.
+        """Attend from n new tokens to the cached tokens and to themselves, and add them to the cache.
 
-        Maps q `(B, H | 1, n, r)`, k `(B, G', n, r)` and v `(B, G, n, E)` to `(B, H, n, E)`: the outputs of `__call__`
-        for these tokens at the end of the whole sequence.
+        Maps q `(B, H | 1, n, r)`, k `(B, G', n, r)` and v `(B, G, n, E)` to `(B, H, n, E)`. The result equals the last
+        n outputs of `__call__` on the whole sequence.
         """
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
 
     def blocks_of(self, origin: TokenOrigin) -> Tensor | None:
-        """The blocks `(levels, B, S)` that this pattern finds from what the tokens stand for, or None.
+        """The blocks `(levels, B, S)` that this pattern finds in the data of the tokens, or None.
 
         Raises:
-            UserError: if it needs time stamps or values and there are none.
+            UserError: if the pattern needs time stamps or values and `origin` has none.
         """
         return None
 
     def num_params(self) -> int:
-        """Parameters of the pattern itself, all heads together; what the projection learns is left out."""
+        """Number of parameters of the pattern, all heads together, without the projection."""
         return 0
 
     def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
@@ -220,7 +220,7 @@ class Pattern(ABC):
         Args:
             width: W, components of a query or key.
             tokens: T.
-            causal: whether tokens see no later ones.
+            causal: whether each token sees only itself and earlier tokens.
             max_length: the length that blocks by number and `align="end"` refer to, at least T.
 
         Raises:
@@ -229,7 +229,7 @@ class Pattern(ABC):
         raise UserError(f"the cost of {type(self).__name__} is not known: it has no method cost")
 
     def zones(self, call: PatternCall) -> dict[str, Tensor]:
-        """The pairs that the pattern favours, `(B | 1, N, N)` bool by name, coarse to fine; none if it favours none."""
+        """The pairs that the pattern favours, `(B | 1, N, N)` bool by name, coarse to fine; may be empty."""
         return {}
 
     def level_scores(self, q: Tensor, k: Tensor, call: PatternCall) -> Tensor | None:
@@ -237,12 +237,12 @@ class Pattern(ABC):
         return None
 
     def sees_all(self, tokens: int) -> bool:
-        """Whether every pair of at most so many tokens is scored with all components, once, as by `FullPattern`."""
+        """Whether the pattern scores every pair of at most `tokens` tokens as `FullPattern` does."""
         return False
 
 
 def pair_scores(q: Tensor, k: Tensor) -> Tensor:
-    """`q k^T (B, H, n, S)` of q `(B, H | 1, n, r)` and k `(B, G', S, r)`, which no head that shares it copies."""
+    """`q k^T (B, H, n, S)` of q `(B, H | 1, n, r)` and k `(B, G', S, r)`; heads that share a key do not copy it."""
     heads = max(q.shape[1], k.shape[1])
     grouped = rearrange(q, "B (G h) n r -> B G (h n) r", G=min(q.shape[1], k.shape[1]))
     return (wide(grouped) @ wide(k).transpose(-1, -2)).reshape(q.shape[0], heads, q.shape[2], k.shape[2])
@@ -299,6 +299,6 @@ class FullCache(Cache):
         super().__init__(batch_size, (self._keys,), (self._values,))
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor]:
-        """Take in new tokens; keys `(B, G', length, W)` and values `(B, G, length, E)` by position, theirs included."""
+        """Add new tokens. Return all keys `(B, G', length, W)` and values `(B, G, length, E)`, by position."""
         self.store(k, v, new)
         return self._keys.first(self.length), self._values.first(self.length)

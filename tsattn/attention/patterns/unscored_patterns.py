@@ -1,6 +1,6 @@
-"""Patterns without scores of the tokens: every allowed key the same, each token alone, or weights by position.
+"""Patterns that do not compare tokens: equal weights for all allowed keys, each token alone, or weights by position.
 
-They go with queries and keys of no component.
+Their queries and keys have no components.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UniformPattern(FullPattern):
                 count = mask.sum(-1).clamp(min=1)[:, None, None, None]
                 mean = without_padding(mask, exact)[0].sum(2, keepdim=True) / count
             return with_heads(mean.to(v.dtype), heads).expand(-1, -1, q.shape[2], -1)
-        if direct and call.tokens.by_default:  # keys in their order
+        if direct and call.tokens.by_default:  # keys are in the order of their positions
             numbers = torch.arange(1, v.shape[2] + 1, device=v.device, dtype=exact.dtype)[:, None]
             return with_heads((exact.cumsum(2) / numbers).to(v.dtype), heads)
         if direct and allowed is not None:
@@ -50,12 +50,12 @@ class UniformPattern(FullPattern):
 
 
 class IdentityPattern(Pattern):
-    """Each token with itself alone, and so its own value; a global token with every token, with equal weights."""
+    """Each token sees itself and global tokens, and a global token sees all tokens, all with equal weights."""
 
     impls = UNSCORED_IMPLS
 
     def pairs(self, call: PatternCall) -> Tensor:
-        """Which keys a token mixes, `(B | 1, 1, N, N)` bool."""
+        """Whether a query mixes a key, `(B | 1, 1, N, N)` bool."""
         at, special = call.tokens.key_positions, call.tokens.global_tokens
         allowed = torch.eye(at.shape[1], dtype=torch.bool, device=at.device)[None]
         if special is not None:
@@ -79,7 +79,7 @@ class IdentityPattern(Pattern):
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
-        """A new token sees no other; the cache counts them."""
+        """A new token sees no other token; the cache only counts tokens."""
         step.cache.store(k, v, step.new)
         mixed = with_heads(v, q.shape[1])
         if step.dropout_p:
@@ -101,15 +101,15 @@ class IdentityPattern(Pattern):
 
 
 class FixedMixingPattern(nn.Module, FullPattern):
-    """Every pair with a learned logit of its two positions, and a softmax over the allowed keys.
+    """Each pair of positions has a learned logit; a softmax over the allowed keys gives the weights.
 
     Args:
-        num_heads: H, each with a table of its own.
+        num_heads: H; each head has a table.
         max_length: N; positions run from 0 to N - 1.
-        align: ``end`` (encoders: the last token has the last place) or ``start`` (decoding).
+        align: ``end`` (encoders: the last token has the last position) or ``start`` (decoding).
 
     Raises:
-        UserError: another `align`, or positions outside the table.
+        UserError: for an unknown `align`, or positions outside the table.
     """
 
     impls = UNSCORED_IMPLS
@@ -122,7 +122,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
         if align not in ("start", "end"):
             raise UserError(f"align must be start or end, not {align!r}")
         self.align = align
-        # near zero: training starts from almost equal weights
+        # small values, so that training starts from almost equal weights
         self.table = nn.Parameter(0.02 * torch.randn(num_heads, max_length, max_length))
 
     @override
@@ -130,7 +130,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
         return self.table.numel()
 
     def logits(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """`(B | 1, H, N, S)` at positions `(B | 1, N)` and `(B | 1, S)`; padding may lie outside the table."""
+        """`(B | 1, H, N, S)` at positions `(B | 1, N)` and `(B | 1, S)`; padded positions may be outside the table."""
         last = self.table.shape[1] - 1
         queries, keys = queries.clamp(0, last), keys.clamp(0, last)
         return self.table[:, queries[:, :, None], keys[:, None, :]].transpose(0, 1)
@@ -138,7 +138,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
     @override
     def forward(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
         direct = _is_direct(call, bias=False)
-        # neighbouring places, which a view of the table holds; an exported program takes any number of them
+        # positions without gaps are a view of the table; an exported program needs any length, so not there
         if call.tokens.by_default and not torch.compiler.is_exporting():
             first = 0 if self.align == "start" else self.table.shape[1] - q.shape[2]
             here = slice(first, first + q.shape[2])
@@ -163,11 +163,11 @@ class FixedMixingPattern(nn.Module, FullPattern):
 
     @override
     def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
-        """No product of tokens is formed; a head learns the table of all places."""
+        """No multiply-adds and no cached keys; a head learns a table of all pairs of positions."""
         return PatternCost(0, 0, params=self.num_params() // len(self.table))
 
     def _check(self, tokens: Tokens) -> None:
-        """Refuse positions of real tokens outside the table, where they can be looked at."""
+        """Refuse positions of real tokens outside the table, if the values can be read."""
         positions, length = tokens.key_positions, self.table.shape[1]
         if tokens.counted or not is_readable(positions, tokens.mask):
             return
@@ -177,7 +177,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
 
 
 def _is_direct(call: PatternCall, *, bias: bool) -> bool:
-    """Whether values are mixed directly, without a bias or dropout; a `UserError` if ``direct`` cannot."""
+    """Whether to mix values directly, which allows no bias or dropout; `UserError` if ``direct`` is not possible."""
     reason = "bias" if bias else "dropout of weights" if call.dropout_p else None
     if call.impl == "direct" and reason is not None:
         raise UserError(f"impl direct cannot compute this attention: it takes no {reason}, which reference does")
@@ -185,13 +185,13 @@ def _is_direct(call: PatternCall, *, bias: bool) -> bool:
 
 
 def _mean_over(allowed: Tensor, v: Tensor, heads: int) -> Tensor:
-    """The mean `(B, H, N, E)` of the values of the allowed keys `(B | 1, 1, N, S)`, zeros for a query without any."""
+    """The mean value `(B, H, N, E)` of the allowed keys `(B | 1, 1, N, S)`; zeros for a query without allowed keys."""
     weights = allowed.to(wide(v).dtype) / allowed.sum(-1, keepdim=True).clamp(min=1)
     return with_heads((weights @ wide(v)).to(v.dtype), heads)
 
 
 def with_heads(mixed: Tensor, heads: int) -> Tensor:
-    """The output of value heads `(B, G, N, E)`, for each of the H query heads that share them."""
+    """Repeat the output of value heads `(B, G, N, E)` for the H query heads that share them."""
     groups = heads // mixed.shape[1]
     return mixed if groups == 1 else mixed.repeat_interleave(groups, dim=1)
 
@@ -203,7 +203,7 @@ def _reference(
 
 
 def _mixed(logits: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
-    """`softmax(logits) v` over the allowed pairs, with weights that are computed once where no row has its own."""
+    """`softmax(logits) v` over the allowed pairs; the weights are computed once if all rows share them."""
     heads, queries = logits.shape[1:3]
     shared = logits.shape[0] == 1 and (allowed is None or allowed.dim() < 4 or allowed.shape[0] == 1)
     if heads > v.shape[1]:
@@ -211,7 +211,7 @@ def _mixed(logits: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
     if not shared:
         logits = logits.expand(v.shape[0], -1, -1, -1)
         return softmax_attention(logits, v, allowed=allowed, bias=None, dropout_p=0.0)
-    # all rows side by side, as components of one value
+    # join the rows of the batch as components of one value
     values = v.permute(1, 2, 0, 3)
     mixed = softmax_attention(logits, values.flatten(2)[None], allowed=allowed, bias=None, dropout_p=0.0)
     return mixed[0].view(heads, queries, *values.shape[2:]).permute(2, 0, 1, 3)

@@ -1,4 +1,4 @@
-"""Near pairs of tokens: alone, or combined with a part that scores every pair; and the caches of both."""
+"""Patterns that score near pairs, alone or together with a part that scores every pair; and their caches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SlidingWindowPattern(Pattern):
     """Pairs at most `window_size - 1` steps apart, with all components.
 
     Args:
-        window_size: keys on a side, the position itself counted (the paper's w plus one).
+        window_size: keys on each side, the token itself included (the paper's w plus one).
     """
 
     impls = IMPLS
@@ -64,7 +64,7 @@ class SlidingWindowPattern(Pattern):
 
     @override
     def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
-        """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; w keys are kept."""
+        """`T (2 w - 1) W`, or `T w W` if causal, but at most the cost of all pairs; w keys are cached."""
         window = self.window_size
         keys = min(tokens, window if causal else 2 * window - 1)
         return PatternCost(tokens * keys * width, min(tokens, window) * width)
@@ -82,23 +82,23 @@ class SlidingWindowPattern(Pattern):
 
 
 class GlobalSlidingWindowPattern(Pattern):
-    """Every pair with the first components, near pairs with the rest, each part with a softmax of its own.
+    """Two parts with a softmax each: the first components score every pair, the rest score near pairs.
 
-    The outputs of the two parts are combined, which is to combine their probabilities (Kuang et al., ICML 2025). A part
-    of r of the W components has logits scaled by `scale sqrt(W / r)`: by `1 / sqrt(r)`, its own rank, under a low-rank
-    projection. A bias is added to the logits of both parts, and a part in which a query sees no key adds zeros.
+    Combining the outputs of the two parts combines their probabilities (Kuang et al., ICML 2025). A part with r of the
+    W components scales its logits by `scale sqrt(W / r)`, which is `1 / sqrt(r)` under a low-rank projection. A bias is
+    added to the logits of both parts. A part in which a query sees no key adds zeros.
 
     Args:
         width: W, components of a query or key.
-        global_rank: components of the global part; all W of them leave no window part.
-        window_size: keys on a side, the position itself counted (the paper's w plus one).
+        global_rank: components of the global part; with all W of them there is no window part.
+        window_size: keys on each side, the token itself included (the paper's w plus one).
         combine: ``mean`` of the two parts, whose weights sum to 1, or ``sum`` (the authors' form), whose weights sum
             to 2.
         scaling: ``head``, as above; ``mup``: `8 sqrt(W) / r` times the scale, `8 / r` under a low-rank projection.
 
     Raises:
-        UserError: a `global_rank`, `window_size`, `combine` or `scaling` that means nothing, or queries of another
-            width.
+        UserError: for an invalid `global_rank`, `window_size`, `combine` or `scaling`, or queries whose width is not
+            W.
     """
 
     impls = FULL_IMPLS
@@ -144,7 +144,7 @@ class GlobalSlidingWindowPattern(Pattern):
 
     @override
     def new_cache(self, batch_size: int, max_length: int | None) -> SplitCache:
-        """The values of the window are kept by both parts."""
+        """A cache for each part; both store the values of the window."""
         return SplitCache([(rank, part.new_cache(batch_size, max_length)) for rank, part in self.parts])
 
     @override
@@ -158,7 +158,7 @@ class GlobalSlidingWindowPattern(Pattern):
 
     @override
     def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
-        """The costs of the two parts, each of its own components."""
+        """The sum of the costs of the two parts, each with its components."""
         parts = [part.cost(rank, tokens, causal=causal, max_length=max_length) for rank, part in self.parts]
         return PatternCost(sum(part.multiply_adds for part in parts), sum(part.cached_keys for part in parts))
 
@@ -177,7 +177,7 @@ class GlobalSlidingWindowPattern(Pattern):
         return both / 2 if self.combine == "mean" else both
 
     def _factor(self, rank: int) -> float:
-        """The factor of the scale of all components for a part of `rank` of them."""
+        """The factor of the call's scale for a part with `rank` of the W components."""
         return 8 * math.sqrt(self.width) / rank if self.scaling == "mup" else math.sqrt(self.width / rank)
 
 
@@ -195,13 +195,13 @@ class WindowCache(Cache):
         return f"WindowCache of {self.window_size}"
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """Take in tokens; give keys, values and positions in the ring's order, and whether a single token sees all."""
+        """Add tokens. Return keys, values and positions in the ring's order, and whether a single token sees all."""
         later = max(new.after)
         if new.count == 1:
             self.store(k, v, new)
             keys, positions = self._keys.held(new.after, later)
             return keys, self._values.first(keys.shape[2]), positions, new.even
-        # the last of the new tokens overwrite what the first of them see
+        # read before writing: the last new tokens overwrite keys that the first new tokens see
         seen = new.without_padding(k), new.without_padding(v), new.key_positions
         if max(new.before):
             keys, positions = self._keys.held(new.before, later)
@@ -216,7 +216,7 @@ class WindowCache(Cache):
 
 
 class SplitCache(Cache):
-    """A cache for each part of the components, which a pattern of its own scores; `parts` have their numbers."""
+    """A cache for each part of the components; `parts` gives the number of components and the cache of each."""
 
     def __init__(self, parts: Sequence[tuple[int, Cache]]) -> None:
         self.widths = [width for width, _ in parts]
@@ -247,10 +247,10 @@ class SplitCache(Cache):
 
 
 def _bias_at(bias: Tensor | None, keys: Tensor) -> Tensor | None:
-    """The columns of a bias, one number or `(.. n, length | 1)`, by position for keys at positions `(1 | B, S)`."""
+    """The columns of a bias (a number or `(.. n, length | 1)`) that belong to keys at positions `(1 | B, S)`."""
     if bias is None or not bias.dim() or bias.shape[-1] == 1:
         return bias
-    keys = keys.clamp(0, bias.shape[-1] - 1)  # empty places have later positions, which no token sees
+    keys = keys.clamp(0, bias.shape[-1] - 1)  # unused rows have later positions, which no token sees
     if len(keys) == 1:
         return bias[..., keys[0]]
     bias = bias.expand(len(keys), *([1] * (3 - bias.dim())), *bias.shape[-3 if bias.dim() > 2 else -2 :])

@@ -1,1 +1,1 @@
-"""The public data sets: their cards, and the DataModules that read them. Importing this imports nothing else."""
+"""Public data sets: their cards, and the DataModules that read them. Importing this package imports nothing else."""

@@ -1,4 +1,4 @@
-"""What each public data set in `cards.toml` is and has odd, and fetching it once; needs no torch or pandas."""
+"""Cards of the public data sets in `cards.toml`, with their oddities, and downloads; needs no torch or pandas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Oddity:
-    """Something odd about a file, as a sentence on its card; the head of `cards.toml` describes the kinds."""
+    """An oddity of a file, which is a sentence on its card; the head of `cards.toml` describes the kinds."""
 
     kind: str
     text: str = ""
@@ -53,7 +53,7 @@ class Oddity:
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a public data set; the head of `cards.toml` describes the fields."""
+    """Facts about a public data set; the head of `cards.toml` describes the fields."""
 
     name: str
     title: str
@@ -82,17 +82,17 @@ class Card:
 
     @property
     def sums(self) -> tuple[str, ...]:
-        """The sums that the file may have; empty if none is known for certain."""
+        """The accepted checksums of the file; empty if none is certain."""
         return (() if self.sha256 is None else (self.sha256,)) + self.same_content
 
     @property
     def module(self) -> str:
-        """The class that reads it."""
+        """The class that reads the data set."""
         return "CO2DataModule" if self.file is None else "PublicDataModule"
 
     @property
     def renamed(self) -> dict[str, str]:
-        """Column names of the file, and those used here, where they differ."""
+        """Names of columns in the file that are changed, with the names that tsattn uses."""
         return dict(pair for oddity in self.oddities for pair in oddity.renamed)
 
     @property
@@ -101,17 +101,17 @@ class Card:
         return tuple(oddity for oddity in self.oddities if oddity.kind == "sentinel")
 
     def split(self, time: Sized) -> Split:
-        """The parts of a series of this data set: a `SplitRule`."""
+        """Split a series of this data set, as a `SplitRule` does."""
         rows, day = len(time), self.season
         if self.parts == "ett":
             return Split(12 * 30 * day, 16 * 30 * day, 20 * 30 * day)
         if self.parts == "fractions":
             return ByShare(0.7, 0.1).split(time)
-        # training and test parts rounded as the literature on long-horizon forecasting does (Wu et al., Autoformer)
+        # training and test parts are rounded as in the literature on long horizons (Wu et al., Autoformer)
         return Split(int(rows * 0.7), rows - int(rows * 0.2), rows)
 
     def facts(self) -> list[tuple[str, str]]:
-        """The card as pairs of a word and what there is to say, in the order of reading."""
+        """The card as pairs of a heading and its text, in reading order."""
         split, how = self.split(range(self.rows)), "70, 10 and 20 percent in the order of time"
         if self.parts == "ett":
             how = "12, 4 and 4 months of 30 days in the order of time; the rows after that belong to no part"
@@ -138,7 +138,7 @@ class Card:
 
 
 def card_of(name: str, *, files_only: bool = False) -> Card:
-    """The card of the data set with this name, read from a file if `files_only`; UserError lists the valid names."""
+    """The card of a data set; `files_only` accepts only data sets with a file. UserError lists the valid names."""
     valid = [card.name for card in CARDS.values() if card.file or not files_only]
     if name not in valid:
         raise UserError(f"unknown data set {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid)}")
@@ -157,11 +157,11 @@ CARDS: dict[str, Card] = {
     name: _card(name, facts)
     for name, facts in tomllib.loads(Path(__file__).with_name("cards.toml").read_text("utf-8")).items()
 }
-"""The cards of the public data sets by their names."""
+"""Cards of the public data sets, by name."""
 
 
 def data_root(root: str | Path | None) -> Path:
-    """The folder that data files lie in: the one given, else `$TSATTN_DATA`, else `data`."""
+    """The folder of data files: `root`, else `$TSATTN_DATA`, else `data`."""
     return Path(os.environ.get("TSATTN_DATA") or "data") if root is None else Path(root)
 
 
@@ -189,9 +189,9 @@ def fetch(card: Card, root: Path) -> Path:
             found = sha256(fetched)
             if card.sums and found not in card.sums:
                 raise ValueError(f"the sha256 is {found}")
-            whole = Path(folder, path.name)  # a copy is readable by all whom the umask lets
+            whole = Path(folder, path.name)  # a copy, so that its permissions follow the umask
             shutil.copyfile(fetched, whole)
-            whole.replace(path)  # so that the file is there whole or not at all
+            whole.replace(path)  # the file is complete or missing
     except requests.exceptions.RequestException as error:
         mend = f"put the file {card.file} into {root}"
         raise UserError(f"{path} is not there, and {card.url} cannot be reached to download it; {mend}") from error
@@ -206,7 +206,7 @@ def fetch(card: Card, root: Path) -> Path:
 
 
 def reported(card: Card, found: str) -> str:
-    """A sentence on the sum of a file whose card has none of its own."""
+    """A sentence on the checksum of a file whose card has no certain checksum."""
     if card.reported_sha256 is None:
         return f"its sha256 is {found}"
     return f"its sha256 is {found}, {'as' if found == card.reported_sha256 else 'not the one that'} others report"

@@ -1,4 +1,4 @@
-"""The public data sets that are read from a CSV file as their cards say, and how a file differs from its card."""
+"""DataModules of the public data sets, read as their cards say, and the differences of a file from its card."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tsattn.task import Task
 
 
 class CO2DataModule(ForecastDataModule):
-    """Weekly atmospheric CO2, split 70 / 10 / 20 percent in time; missing weeks are masked, never dropped.
+    """Weekly atmospheric CO2; missing weeks are masked, never dropped. The split in time is ``70 / 10 / 20`` percent.
 
     Source: Keeling and Whorf, Scripps CO2 program, 1958-2001, as shipped inside statsmodels (public domain): 2284
     weeks in parts per million at Mauna Loa, 59 of them missing. It needs no download.
@@ -56,16 +56,16 @@ class PublicDataModule(ForecastDataModule):
     Args:
         name: ``ETTh1``, ``ETTh2``, ``ETTm1``, ``ETTm2``, ``weather``, ``exchange_rate``, ``national_illness``,
             ``electricity``, ``traffic``, ``solar`` or ``vic_electricity``.
-        root: the folder of the CSV files, `$TSATTN_DATA` by default, else `data`; what is not there is downloaded.
-        clean: whether numbers that stand for missing values are masked, so that none is scored. Not the benchmark's
-            protocol, so the data set is then called ``NAME_clean``.
-        channels_as_series: whether each channel is a series of its own, with one channel ``y``.
-        until: a date; rows from it on are left out, and the rest is split, so that findings in the usual test part are
-            checked in other windows. The data set is then called ``NAME_until_DATE``.
+        root: the folder of the CSV files, by default `$TSATTN_DATA`, else `data`; missing files are downloaded.
+        clean: mask numbers that stand for missing values, so that they are not scored. The benchmarks do not do so;
+            therefore the data set is then called ``NAME_clean``.
+        channels_as_series: whether each channel is a separate series, with one channel ``y``.
+        until: a date; rows from this date on are left out, and the rest is split. Use it to check results of the usual
+            test set in other windows. The data set is then called ``NAME_until_DATE``.
         **sizes: lengths and batch sizes, see `WindowOptions`.
 
     Raises:
-        UserError: for an unknown name, where there is nothing to clean, or what is no date.
+        UserError: for an unknown name, an invalid date, or `clean` for a data set with nothing to mask.
     """
 
     def __init__(
@@ -91,21 +91,21 @@ class PublicDataModule(ForecastDataModule):
         super().__init__(full, self._file, self.card, **sizes)
 
     def load_frame(self) -> pd.DataFrame:
-        """The whole file, a column a channel; UserError if it is not the one that the card describes."""
+        """The whole file, with a column for each channel; UserError if it differs from the card."""
         panel = self._file.wide()
         return panel.to_frame().set_index(panel.time_name)
 
 
 @dataclass(frozen=True)
 class CardSource(Source):
-    """The file of a public data set, or another one like it; see `PublicDataModule`."""
+    """The file of a public data set, or another file with the same columns; see `PublicDataModule`."""
 
     card: Card
     root: str | None = None
     clean: bool = False
     channels_as_series: bool = False
-    path: Path | None = None  # another file with the same columns: its time stamps must be regular
-    frequency: str | None = None  # that its time stamps must have; None infers it
+    path: Path | None = None  # another file with the same columns and regular time stamps
+    frequency: str | None = None  # required frequency of this file; None infers it
     until: pd.Timestamp | None = None  # rows of the public file from this time stamp on are left out
 
     @override
@@ -126,7 +126,7 @@ class CardSource(Source):
         return panel.channels_as_series() if self.channels_as_series else panel
 
     def wide(self) -> Panel:
-        """The whole file as one series; UserError if it is not the one that the card describes."""
+        """The whole file as one series; UserError if it differs from the card."""
         card = self.card
         if self.path is not None:
             reader = replace(_reader(card, allow_missing=self.clean), frequency=self.frequency)
@@ -153,7 +153,7 @@ class CardSource(Source):
 
 
 def read_card(card: Card, path: Path) -> Panel:
-    """The file of a data set as one series: its channels under their repaired names, all values as given."""
+    """The file of a data set as one series, with repaired names of channels and unchanged values."""
     has_header = card.date_column is not None
     table, where = read_cells(path, has_header=has_header), rows_of(path, has_header=has_header)
     if not has_header:
@@ -176,7 +176,7 @@ def _named_as(card: Card, panel: Panel) -> Panel:
 
 
 def differences(card: Card, root: Path) -> list[str]:
-    """List where the data of a card, found in `root`, differ from it: sum and size, a sentence each."""
+    """List, in sentences, how the data of a card in `root` differ from it: checksum and size."""
     said = []
     try:
         if card.file is None:
