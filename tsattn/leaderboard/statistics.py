@@ -213,8 +213,8 @@ def difference(
         block_share: length of a block as a share of the origins; a block is never shorter than a horizon.
 
     Returns:
-        The difference. It has a reason instead of a standard error if a test set holds fewer than two blocks, if the
-        seed variance is unknown, or if a model has error 0.
+        The difference. Without a standard error it has a reason: fewer than two blocks in a test set, an unknown seed
+        variance, or a model with error 0.
 
     Raises:
         UserError: if a model has no runs, or two do not share their windows or any seed.
@@ -295,9 +295,8 @@ class _Windows:
 def _over_time(parts: Sequence[_Windows], slopes: Mapping[str, float]) -> tuple[float, float]:
     """Estimate the variance over time and its degrees of freedom; standard errors of horizons add.
 
-    The variance of overlapping block means has `1.5 (k - 1)` degrees of freedom with k blocks (Meketon and Schmeiser
-    1984), fewer if windows overlap for long. The error of a standard error is proportional to `1 / sqrt(df)`, and adds
-    too.
+    The variance of overlapping block means has `1.5 (k - 1)` degrees of freedom for k blocks (Meketon and Schmeiser
+    1984), fewer if windows overlap for long. Errors of standard errors go as `1 / sqrt(df)`, and add too.
     """
     errors, unsure = 0.0, 0.0
     for one in parts:

@@ -290,8 +290,7 @@ class Suite:
         return suite
 
     def narrowed(self, **parts: Sequence[Any] | int | None) -> Self:
-        """The part with ``data``, ``predictors``, ``attentions`` or ``horizons`` of these, and at most so many
-        ``seeds``.
+        """The part with these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most ``seeds`` seeds.
 
         A mix includes its predictors.
 
