@@ -1,4 +1,4 @@
-"""Predictors of several: a weighted mean of members, and one network that learns the forecasts of a teacher."""
+"""Predictors made of several: a weighted mean of members, and a network that learns the forecasts of a teacher."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _OPTION_TYPES = {
     **{"warmup_steps": int | None, "mup": bool, "selection": str | None, "max_steps": int},
 }
 TRAINING_OPTIONS = tuple(_OPTION_TYPES)
-"""Options of training in the description of a trained member; by default they are those of the ensemble."""
+"""Training options in the description of a trained member; by default the options of the ensemble."""
 
 
 class Ensemble(Predictor):
     """The weighted mean of the forecasts of its members, level by level where they forecast quantiles.
 
     Each member is fitted by itself: on its own loss, to its own context. A member that is trained by gradients is
-    trained `seeds` times, and the mean of these is the member. A network uses covariates, or is refused if it cannot; a
-    closed form leaves them unread.
+    trained `seeds` times, and the mean of these trainings is the member. A network uses covariates, or is refused if it
+    cannot; a closed form leaves them unread.
 
     Args:
-        members: descriptions of predictors, but of no ensemble. Besides the arguments of its kind, one that is trained
-            may have `TRAINING_OPTIONS`.
-        weights: one a member, at least 0; they are divided by their sum. None weighs all equally.
+        members: descriptions of predictors, except ensembles. Besides the arguments of its kind, a trained member may
+            have `TRAINING_OPTIONS`.
+        weights: one per member, at least 0; they are divided by their sum. None weighs all equally.
         seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
     """
 
@@ -222,17 +222,17 @@ class Member:
 
 
 class Distilled(Predictor):
-    """One network in the place of several predictors: it learns what these, the teacher, would forecast.
+    """One network in place of several predictors, the teacher: it learns to forecast as they do.
 
     The teacher is fitted first, to the same data. Then the student is trained towards the weighted mean of the targets
     of training windows and of the teacher's forecasts of them; validation chooses its weights by targets alone. Source:
     Hinton et al. (2015), *Distilling the Knowledge in a Neural Network*, with forecasts in the place of classes.
 
     Args:
-        student: description of a network; by default that which stands where no predictor is named.
+        student: description of a network; by default the default network.
         teacher: description of a predictor, mostly an ensemble, not distilled itself. It may look at no more steps than
             the student does.
-        weight: the share of the forecasts of the teacher in the targets, above 0 and at most 1.
+        weight: share of the teacher's forecasts in the targets, above 0 and at most 1.
     """
 
     is_trained = True
@@ -296,7 +296,7 @@ class Distilled(Predictor):
         return self.student.forward(batch)
 
     def _teacher(self) -> Predictor:
-        """Build a new one for the same task; it is no part of this one, whose state is the student's."""
+        """Build a new teacher for the same task; it is not part of this predictor, whose state is the student's."""
         teacher = build_predictor(self.arguments["teacher"])
         teacher.build(self.task, self.output, empty=True)
         if teacher.context_length > self.context_length:
