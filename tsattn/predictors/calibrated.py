@@ -132,7 +132,7 @@ class ConformalScores:
         return min(central, key=lambda number: abs(coverage(self.intervals[number]) - coverage(interval)))
 
     def widening(self, interval: Interval, channels: Sequence[str]) -> Tensor:
-        """Return how far bounds move out, `(G, T, C)`, below 0 in; a series with too few scores takes those of all."""
+        """Return how far bounds move, `(G, T, C)`, above 0 outwards; a series with too few scores takes group 0's."""
         counts, share = self.counts, coverage(interval)
         rank = ((counts + 1).double() * share).round(decimals=_DIGITS).ceil().long()
         lacks = rank > counts
@@ -296,7 +296,7 @@ def fits_before(calibrating: ForecastDataModule, fitted_to: ForecastDataModule) 
 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
-    """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
+    """Score evenly thinned validation windows: of all series, and of each series that has `OWN_WINDOWS` of them."""
     levels, intervals = predictor.output.quantiles, intervals_of(predictor.output.quantiles)
     windows = data.windows("val", **predictor.cut)
     counts = [len(rows) for rows in windows.origins]
