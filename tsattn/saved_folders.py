@@ -73,7 +73,7 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
     restore_folder(folder, record)
     aside, replaces = _aside(folder), overwrite and folder.exists()
     if replaces:
-        if (aside / record).exists():  # left by a process that was killed once the new folder was there
+        if (aside / record).exists():  # left by a process that was killed when the new folder was there
             shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
     try:

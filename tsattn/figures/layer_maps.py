@@ -143,10 +143,10 @@ def _draw_map(ax: Axes, one: _Map, colours: Mapping[str, Any]) -> Any:
     ax.spines[:].set_visible(True)  # the house style hides two
     for _, zone, line in _borders(one.layer.zones):
         if not zone.all():
-            # segments between the cells in the zone and their neighbours that are not
+            # segments between the cells in the zone and their neighbours outside
             edges = [((j + 0.5, i - 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(zone[:, 1:] != zone[:, :-1])]
             edges += [((j - 0.5, i + 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(zone[1:] != zone[:-1])]
-            # on a rim of white, that is seen on dark cells
+            # on a white rim, which is visible on dark cells
             rim = {"color": "white", "linewidth": line["linewidth"] + 1, "alpha": 0.6}
             for number, style in enumerate((rim, line)):
                 ax.add_collection(LineCollection(edges, zorder=2 + number, **style), autolim=False)

@@ -27,9 +27,9 @@ _CUTOFF, _SCENARIO = "cutoff", "scenario"
 def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
     """Return forecasts beyond the end of each series: a row for each series (or channel) and step.
 
-    Columns are ids and time stamps as the data name them, ``predictions``, and a quantile each, named by its level,
-    ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``; a
-    long table names its channels in ``target_name``. Series are sorted by id, channels stay in the order of the data.
+    Columns are ids and time stamps as the data name them, ``predictions``, and a column for each quantile, named by its
+    level, ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``;
+    a long table names its channels in ``target_name``. Series are sorted by id, channels stay in the order of the data.
 
     Args:
         forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` if the output has Q quantiles.

@@ -65,7 +65,7 @@ def predict_dataset(
     sent = copy.copy(forecaster)  # small enough for many machines
     sent.result = sent.copula = None
     sent._options = replace(forecaster._options)  # without what was made for this machine
-    if forecaster.series is not None:  # time stamps are converted to the zone of these
+    if forecaster.series is not None:  # time stamps are converted to the zone of these series
         one = forecaster.series.panel.take(np.array([0])).last_rows(1)
         errors = forecaster.series.seasonal_error[:1]
         sent.series = replace(forecaster.series, panel=one, trained_until={}, seasonal_error=errors)

@@ -142,7 +142,7 @@ class Predictor(nn.Module, ABC):
         return restored
 
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        """Take the sizes of a task; `empty`: weights without memory, for ``load_state_dict(state, assign=True)``."""
+        """Take the sizes of a task; `empty` allocates no weights, for ``load_state_dict(state, assign=True)``."""
         self.check_output(output)
         self.task, self.output = task, output
 

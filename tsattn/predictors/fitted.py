@@ -139,7 +139,7 @@ class WarmStart:
 
 
 def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:
-    """Return a fitted predictor with its quantiles, or with a `level`'s quantiles, calibrated for these series."""
+    """Return a fitted predictor with its quantiles, or with the quantiles of a `level`, calibrated for these series."""
     own = fitted.predictor.output.quantiles
     levels = own if level is None else levels_of(level)
     if fitted.conformal is None and level is not None:
