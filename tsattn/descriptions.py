@@ -21,7 +21,7 @@ from tsattn.errors import UserError, did_you_mean, one_of, shown
 Description: TypeAlias = str | Mapping[str, Any]
 
 DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
-"""Default network: a ridge, and a small network that learns what it misses."""
+"""Default network: a ridge, and a small network that learns the rest."""
 
 
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ def imported(path: str) -> Any:
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
-    """Refuse a name of an argument that is not one of the valid ones."""
+    """Refuse the name of an argument that is not valid."""
     for name in chosen:
         if name not in valid:
             hint = did_you_mean(name, valid)

@@ -69,7 +69,7 @@ def restore_folder(folder: Path, record: str) -> None:
 
 
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
-    """Move a folder to its place on the same disk; `overwrite` replaces only one that has the file `record`."""
+    """Move a folder to its place on the same disk; `overwrite` replaces only a folder that has the file `record`."""
     restore_folder(folder, record)
     aside, replaces = _aside(folder), overwrite and folder.exists()
     if replaces:

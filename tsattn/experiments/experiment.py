@@ -87,7 +87,7 @@ class Experiment:
         """Complete a description, plain data by the keys of the YAML, with all defaults.
 
         Raises:
-            UserError: for a key or value that is not valid; the message lists what is.
+            UserError: for a key or value that is not valid; the message lists the valid ones.
         """
         check_sections(content)
         return cls.of_parts(parsed(content))
@@ -239,7 +239,7 @@ def _network_without(description: Any) -> Any:
 
 _LIMITED = {"limit_train_batches": "training batches of an epoch, a number or a share"}
 _LIMITED |= {"limit_val_batches": "validation batches, a number or a share"}
-_Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
+_Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # the names in LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
 
@@ -250,7 +250,7 @@ set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions
 _HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
 _UNKNOWN = r"unrecognized arguments: (\S+)|(?:Group '([^']+)' does not accept o|O)ption '([^']+)'|Key '([^']+)' is not"
 _NO_DATA = "give `--config NAME`, `--data CSVDataModule --data.path FILE` or `--data PublicDataModule --data.name NAME`"
-_SENTENCES = {  # by what the parser says
+_SENTENCES = {  # by the parser's message
     r"argument (?:-\w/)?(--[\w.-]+)\S*: expected": "{} needs a value",
     r"are required: (?:data|source)\b": f"`--data` names no class; {_NO_DATA}",
     r"are required: (\w+)": "{key}{} is missing",

@@ -29,7 +29,7 @@ class Result:
     """Result of a run.
 
     Attributes:
-        experiment: what was run.
+        experiment: the experiment that was run.
         key: identifies the result, see `Experiment.key`.
         fitted: the predictor and its scaler; a network has the weights with the lowest validation error.
         data: the DataModule that it was fitted to, set up.

@@ -94,7 +94,7 @@ class Recording:
             save_predictor(self.folder.best, fitted, global_step=0)
 
     def _go_on(self, steps: int | None, step: int) -> None:
-        """Reopen a finished run, or a run with new limits: its results will be written again; old ones are renamed."""
+        """Reopen a finished run, or a run with new limits: its results are written again; old results are renamed."""
         run = self.folder
         is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
         if is_longer and steps is not None and steps <= step:
@@ -187,7 +187,7 @@ class Hooks:
     """Optional hooks into a run: callbacks, loggers, progress output."""
 
     callbacks: Sequence[Callback] = ()  # Lightning's, for networks that are trained
-    loggers: Sequence[Logger | str] = ()  # Lightning's, or their names, added to those of the Trainer
+    loggers: Sequence[Logger | str] = ()  # Lightning's, or their names, in addition to the Trainer's
     start: WarmStart | None = None  # whose weights the training of a network starts from; None: from scratch
     # called with predictor and data once both are there, before anything is fitted
     built: Callable[[Predictor, ForecastDataModule], None] = field(default=lambda predictor, data: None)

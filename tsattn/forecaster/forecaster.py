@@ -470,7 +470,7 @@ class Forecaster:
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
 
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
-        """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
+        """Write network and scaler into one file that forecasts without tsattn; return its inputs and outputs.
 
         Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Inputs are ``context (B, L, C)``
         in original units, NaN where missing, and others that ``tsattn.json`` in the file lists.

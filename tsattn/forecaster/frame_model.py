@@ -30,7 +30,7 @@ logger = logging.getLogger("tsattn")
 
 @dataclass(frozen=True)
 class FrameModel:
-    """Options of a Forecaster, its fitted predictor, and the series of the fit; None for what is not there."""
+    """Options of a Forecaster, its fitted predictor, and the series of the fit; None for a missing part."""
 
     options: ForecasterOptions
     fitted: FittedPredictor | None

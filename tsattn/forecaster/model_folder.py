@@ -200,7 +200,7 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
         **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
         "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
         **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
-        # None may be what was asked for, where it is not the default
+        # None may have been asked for, if it is not the default
         "trainer": {name: trainer[name] for name in _OF_TRAINER if trainer.get(name, defaults[name]) != defaults[name]},
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }

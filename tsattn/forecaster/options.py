@@ -146,7 +146,7 @@ class ForecasterOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:
-        """Check the arguments of `Forecaster` by name; a `UserError` for one that is wrong, or given twice."""
+        """Check the arguments of `Forecaster` by name; a `UserError` for an argument that is wrong, or given twice."""
         training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
         attention, keeps = given["attention"], bool(training.checkpoints or training.save_top_k != 1)
         is_plain = attention is None and given["distribution"] is None and not keeps
@@ -230,7 +230,7 @@ class ForecasterOptions:
         return FittedPredictor(predictor.eval(), scaler)
 
     def summary(self, defaults: Mapping[str, Any]) -> str:
-        """Return what is forecast and by what, in a few words, and the arguments that are not the defaults."""
+        """Describe model and forecast in a few words, and name the arguments that are not the defaults."""
         description, quantiles = self.predictor.description, self.output.quantiles
         kinds = "/".join(dict.fromkeys(layer["kind"] for layer in listed(description.get("attention"))))
         context = description.get("context_length") or (AUTO if self.chooses_context else self.data.context_length)

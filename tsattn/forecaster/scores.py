@@ -184,7 +184,7 @@ def measured_tables(
     """Measure a predictor and both baselines, by name; `folder` takes rows if they are too many for memory."""
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
-    history = np.array([rows.start for rows in origins])  # no scale may know what is scored
+    history = np.array([rows.start for rows in origins])  # no scale may use rows that are scored
     series = scaled_series(panel, fitted.scaler, history)
     predictors = {predictor.name: predictor}
     season = f"seasonal naive ({task.season_length} steps)"

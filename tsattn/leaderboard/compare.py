@@ -60,7 +60,7 @@ class Comparison:
 
         ``MSE`` and ``MAE`` are means over seeds, on the scale of the training rows. ``difference`` is the difference in
         MSE from the first model, in percent. ``low`` and ``high`` are the ends of its 95 % interval; ``reason`` says
-        why there is none. The other columns are ``verdict``, ``seconds`` of a fit, ``parameters`` and ``seeds``.
+        why the interval is missing. Other columns are ``verdict``, ``seconds`` of a fit, ``parameters`` and ``seeds``.
         """
         rows = {}
         for name in (*self.models, *self.baselines):

@@ -53,7 +53,7 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
     Args:
         rows: marks by the name of the row, from top to bottom.
         title: a few plain words.
-        axis: what the axis shows, with its unit.
+        axis: name of the axis, with its unit.
     """
     marks = [mark for row in rows.values() for mark in row]
     names = {form: dict.fromkeys(one.name for one in marks if one.form == form) for form in ("dot", "star", "cross")}

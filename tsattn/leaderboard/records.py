@@ -122,7 +122,7 @@ class Records:
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """The rows of `frame` that are done; a run that several suites share is one row."""
+        """The finished rows of `frame`; a run that several suites share is a single row."""
         done = self.frame[self.frame["status"] == "done"]
         return done.drop_duplicates([*LABELS, "key"])
 

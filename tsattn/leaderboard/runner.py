@@ -162,7 +162,7 @@ class Runner:
         return rows
 
     def run_all(self, ray: str | None, resume: str, *, lists: bool = False) -> bool:
-        """Say what is left to run, and run it here or on the Ray cluster at the address `ray`.
+        """Print the plan, and run it here or on the Ray cluster at the address `ray`.
 
         With `lists`, only list it and return False. At the end name failed runs; after an interrupt, how to `resume`.
         """

@@ -244,7 +244,7 @@ class Suite:
             text: YAML.
 
         Raises:
-            UserError: naming the key, and what is valid.
+            UserError: for an invalid suite; the message names the key and the valid values.
         """
         try:
             content = parsed(text)
@@ -374,7 +374,7 @@ def read_suite(path: Path) -> Suite:
     """The suite in a YAML file.
 
     Raises:
-        UserError: naming the file, the key, and what is valid.
+        UserError: for an invalid suite; the message names the file, the key and the valid values.
     """
     try:
         return Suite.of(path.stem, path.read_text("utf-8"))

@@ -103,7 +103,7 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     share = 1 / (squares - sums[:, -1:].square() / counted[:, -1:].clamp(min=1)).clamp(min=1)
     place = torch.arange(values.shape[1], device=values.device).expand(values.shape[:2])  # of a cut before each token
     cuttable = (weights > 0).any(-1)
-    # of the block that each token lies in: its first token, the one after its last, and the sums before these
+    # of each token's block: its first token, the token after its last, and the sums before these
     first, end = torch.zeros_like(place), torch.full_like(place, values.shape[1])
     sums_first, counted_first = torch.zeros_like(sums[:, :-1]), torch.zeros_like(sums[:, :-1])
     sums_end, counted_end = (t[:, -1:].expand_as(sums_first) for t in (sums, counted))

@@ -115,7 +115,7 @@ def full_attention_sdpa(
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
         empty = torch.isneginf(bias).all(-1, keepdim=True)
-        # SDPA has its own result for a row without keys: such rows see everything and are zeroed here
+        # SDPA has its own result for a row without keys: let this row see everything, and zero it here
         mask = bias.masked_fill(empty, 0.0)
     elif allowed is not None:
         empty = ~allowed.any(-1, keepdim=True)

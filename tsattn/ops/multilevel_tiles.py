@@ -143,7 +143,7 @@ class Cut:
         starts = [pairwise(level) for level in self.layout.blocks]
         rows = [[number for number, (start, end) in enumerate(level) for _ in range(start, end)] for level in starts]
         ids = torch.tensor([row + [-1] * len(before) for row in rows], dtype=torch.long, device=q.device)
-        # times: global tokens lie between ordinary ones; several before the same token keep their order
+        # times: global tokens lie between other tokens; several before the same token keep their order
         unit = len(before) + 1
         times = [(2 * token + 1) * unit for token in range(self.layout.blocks[0][-1])]
         times += [2 * count * unit + number for number, count in enumerate(before)]

@@ -211,7 +211,7 @@ def _block_starts(ids: Tensor) -> tuple[tuple[int, ...], ...] | None:
     """For each level the starts of the blocks of ordered tokens, and their number; None if levels are not nested."""
     T = ids.shape[1]
     changes = ids[:, 1:] != ids[:, :-1]
-    # a block must be one run of tokens, and a boundary of a level one of every finer level
+    # a block must be one run of tokens, and a boundary of a level is a boundary of every finer level
     if any(int(change.sum()) + 1 != len(level.unique()) for change, level in zip(changes, ids, strict=True) if T):
         return None
     if (changes[:-1] & ~changes[1:]).any():

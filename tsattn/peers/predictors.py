@@ -198,7 +198,7 @@ class StatsForecast(PeerPredictor):
         super().check_fit(data, training)
         self._ask("check")
         if "val" in data.parts:
-            self(data.windows("val", **self.cut)[0])  # finds what the model cannot do
+            self(data.windows("val", **self.cut)[0])  # this finds forecasts that the model cannot make
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class Auto(Ensemble):
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
-        facts = super().fit(data, replace(training, say=lambda line: None))  # one line says what was taken
+        facts = super().fit(data, replace(training, say=lambda line: None))  # one line names the chosen members
         return facts if training.member in training.choices else {**facts, **self._choose(data, training)}
 
     @override

@@ -93,7 +93,7 @@ class LocalModel(Unfitted, AnyHorizon):
         return (forecast if levels else forecast[..., 0]).to(batch.past)
 
     def forecast_series(self, series: Values, season: int, horizon: int, known: Known | None = None) -> LocalForecast:
-        """Forecast `horizon` steps of a series, given which values are known, by default all; zeros if none is."""
+        """Forecast `horizon` steps of a series, whose values are all known by default; zeros if no value is `known`."""
         known = np.ones(len(series), dtype=bool) if known is None else known
         end = int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0
         ahead, series = len(known) - end, filled(series[:end], known[:end], season)

@@ -197,7 +197,7 @@ class _Row:
             **{"before": (2 * k, k), "second": (q.clamp(min=4), now), "level": (p.clamp(min=2), now)},
             **{"width": (width, now), "near": (width + near, near), "far": (width + far, far), "mean": (some, now)},
             **{"quarter": (quarter, now), "season ago": (p + quarter, p), "usual": (10 * some, now)},
-        }  # from so many steps before the end until so many before it
+        }  # from the first number of steps before the end until the second
         start, stop = (self.end - torch.cat(ago, 1) for ago in zip(*spans.values(), strict=True))
         mean = dict(zip(spans, torch.split(self.mean(start, stop), 1, 1), strict=True))
         near, far = ((mean["width"] - mean[name]) / span for name, span in (("near", near), ("far", far)))

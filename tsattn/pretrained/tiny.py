@@ -46,7 +46,7 @@ _WEIGHTS = Path(__file__).parent / "weights" / f"{SHIPPED}{_SUFFIX}"
 
 @dataclass(frozen=True, kw_only=True)
 class TinyOptions:
-    """Weights, what happens to them, and what a fit changes.
+    """The weights, changes to them, and the part that a fit trains.
 
     Attributes:
         weights: ``tiny``, the weights of this package, or the path of a file that `save_tiny` wrote.

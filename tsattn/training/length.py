@@ -42,7 +42,7 @@ def choose_interval(steps: int, windows_a_step: int, available: int) -> int:
 
 
 def scored_windows(trained: int, available: int) -> int:
-    """Return how many validation windows to score after so many training windows: a third, at least 32."""
+    """Return how many validation windows to score after these training windows: a third, at least 32."""
     return min(available, max(_FEWEST_SCORED, trained // _TRAINED_A_SCORED))
 
 

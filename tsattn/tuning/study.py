@@ -1,4 +1,4 @@
-"""A study: where it is kept, what its trials draw, which process runs which of them, and what they found.
+"""A study: its storage, the values that its trials draw, its processes, and its results.
 
 Optuna keeps a study in a database: SQLite in the study folder for the processes of one machine, PostgreSQL for several
 machines. A running trial gives signs of life there; a trial without them is failed, and its values are tried again.

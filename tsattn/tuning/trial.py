@@ -131,7 +131,7 @@ class HeldData:
 
     def __init__(self) -> None:
         self._held: dict[str, ForecastDataModule] = {}
-        self._panels: dict[str, Panel | UserError] = {}  # by what is read; or why it cannot be fetched
+        self._panels: dict[str, Panel | UserError] = {}  # by source; or why the source cannot be fetched
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse a configuration that cannot be a trial: for its options, data, predictor or training."""
@@ -259,7 +259,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
     """Whether this is an error of an allocator, or the `UserError` that was made of it."""
     while isinstance(error, UserError) and error.__cause__ is not None:
         error = error.__cause__
-    # the CPU's allocator has no class of its own
+    # the CPU's allocator raises no special class
     is_host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     return is_host or isinstance(error, MemoryError | torch.OutOfMemoryError)
 

@@ -111,7 +111,7 @@ def sizes_taken(sizes: ChunkSizes | None) -> Iterator[None]:
 
 
 def key_parts(rows_and_heads: int, keys: int) -> int:
-    """Parts of the keys that the backward pass computes separately, for so many pairs of a row and a key head."""
+    """How many parts of the keys the backward pass computes separately, given the pairs of a row and a key head."""
     if rows_and_heads >= MIN_PIECES:
         return 1
     return max(1, min(-(-MIN_PIECES // max(1, rows_and_heads)), keys // 256))

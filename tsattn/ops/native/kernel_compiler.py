@@ -164,7 +164,7 @@ def compilers() -> list[Compiler]:
     programs: dict[str, str] = {}
     for path in map(shutil.which, ("c++", "g++", "clang++")):
         if path:
-            programs.setdefault(os.path.realpath(path), path)  # c++ mostly is one of the others
+            programs.setdefault(os.path.realpath(path), path)  # c++ mostly is g++ or clang++
     return [found for path in programs.values() if (found := _asked([path]))]
 
 

@@ -151,7 +151,7 @@ def _solved(
         q, k, v, grad_out = ((half.astype(np.uint32) << 16).view(np.float32) for half in given)
     peak, inverse_total = (np.full(queries, np.nan, np.float32) for _ in range(2))
     key = np.arange(keys, dtype=np.int32)
-    # all pairs share the first level, those of blocks of four tokens the second; the first key is seen by all
+    # all pairs share the first level; pairs in blocks of four tokens, the second; all queries see the first key
     first = np.minimum(np.stack([0 * key, key // 4 * 4]), queries).astype(np.int32)
     end = np.minimum(np.stack([0 * key + queries, key // 4 * 4 + 4]), queries).astype(np.int32)
     seen_first = np.minimum(np.stack([key, key]), queries).astype(np.int32)

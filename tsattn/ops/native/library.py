@@ -310,7 +310,7 @@ def cache_folder() -> Path:
 
 
 class LibraryCache:
-    """Libraries in a folder; each file name has digests of what the library was made from, and of its content.
+    """Libraries in a folder; each file name has digests of the library's source and content.
 
     Args:
         folder: made with mode 0700 if it is missing.
