@@ -1,7 +1,7 @@
 """Plain data: descriptions that name a kind and its arguments, records that are saved, and YAML.
 
 A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. A table of kinds has the import path
-of each class, which is imported when a description first asks for it; so a lower module can name a higher one.
+of each class. It is imported when a description first asks for it, so a lower module can name a higher one.
 """
 
 from __future__ import annotations

@@ -317,7 +317,7 @@ class _Diagnosis:
 def outliers(values: Array, season: int) -> NDArray[np.int64]:
     """Find values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
 
-    The scale is the larger of median and mean absolute deviation of the differences over a season: the median alone is
+    The scale is the larger of median and mean absolute deviation of the differences over a season. The median alone is
     blind to a rate that mostly stands still. An outlier lies far from both, to the same side; a shifted level does not.
     In the first and last season its neighbours decide. No value is an outlier if more than 1 % (and three) would be.
 

@@ -169,9 +169,9 @@ class Experiment:
     def key(self) -> str:
         """A hash of all that decides the numbers of the result; the data are read for it.
 
-        Included are this description, the data (values, names and time stamps after reading, how they are split, and
-        what a data set does to each batch), and `RESULTS_VERSION`. Left out are where files lie, logging, loader
-        processes, the device, and threads.
+        It covers this description, `RESULTS_VERSION`, and the data: values, names and time stamps after reading,
+        splits, and what a data set does to each batch. Left out are where files lie, logging, loader processes, the
+        device, and threads.
         """
         data, _ = self.made()
         data.prepare_data()

@@ -243,8 +243,8 @@ def resume(
 
     Args:
         folder: of the run.
-        limits: ``max_steps``, ``max_epochs`` or ``max_time`` of the Trainer in place of all those that the run had, to
-            train it longer; the results so far are kept under another name.
+        limits: ``max_steps``, ``max_epochs`` or ``max_time`` of the Trainer, to train the run longer. They replace all
+            limits that it had; the results so far are kept under another name.
         refit: see `tsattn.run`; a finished run is refitted, too. A run that asked for a refit gets it in any case.
         hooks: see `Hooks`.
 

@@ -2,7 +2,7 @@
 
 The copula is the ranks, over validation windows, of each target's level in its forecast. A path takes the levels of a
 window, so that its steps depend on each other as errors did. With many paths each step gets one level in each N-th of
-(0, 1), so its marginals stay as forecast: the Schaake shuffle of Clark et al. (2004).
+(0, 1), and its marginals stay as forecast. This is the Schaake shuffle of Clark et al. (2004).
 
 Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """

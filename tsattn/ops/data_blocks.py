@@ -78,11 +78,11 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     al. (ICML 2025, section 4) leave partitions by values to others. Time and memory of a cut are linear in the tokens;
     gradients do not pass.
 
-    A channel's squared distances are divided by its squared distances in the undivided row, and summed over channels,
-    so level and scale of a channel have no influence. A block begins with an observed token. Tokens without
+    A channel's squared distances are divided by its squared distances in the undivided row, then summed over channels.
+    So level and scale of a channel have no influence. A block begins with an observed token. Tokens without
     observations belong to the block of the token before, or to the first block. Among cuts that are equal in float32,
-    the earliest is made; a cut that lowers nothing is not made, so a constant row is one block. An outlier that
-    outweighs the changes of the level becomes a block.
+    the earliest is made. A cut that lowers nothing is not made: a constant row is one block. An outlier that outweighs
+    the changes of the level becomes a block.
 
     Args:
         values: `(B, S, C)`: mean of the observed steps of each token and channel.

@@ -1,12 +1,12 @@
 """Multi-level attention without the T x T matrix: disjoint tiles, each attention over a prefix of the components.
 
-Where every level's blocks refine the level before, two tokens share levels 1 .. l and no finer one, so their score is
+Where every level's blocks refine the level before, two tokens share levels 1 .. l and no finer one. Their score is then
 a product of the first `r_1 + .. + r_l` components. The pairs fall into rectangles: in each block, the pairs of
 different child blocks; at the finest level, the square blocks of the diagonal. Each rectangle goes through PyTorch's
 flash kernel, whose log-sum-exp by row serves to merge the results. Backward, the kernel's own backward gets the merged
 output and log-sum-exp. It yields exactly the tile's share of every gradient (as in ring attention, Liu et al. 2023).
 Queries are zeroed after the prefix, level by level in one buffer; keys and values stay in place. The tiles of the
-finest levels would be too small for the kernel: one square block computes them, with their components spread over one
+finest levels would be too small for the kernel. One square block computes them, with their components spread over one
 slot per sub-block.
 
 Kuang et al. (ICML 2025), section 4, leave open whether multi-level scores go together with FlashAttention: they do.

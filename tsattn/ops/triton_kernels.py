@@ -7,7 +7,7 @@ most tiles all pairs share the same first levels and no other, and no pair is ma
 levels are loaded, and no mask: a branch-free loop for every number of chunks. The few other tiles are cut by the
 boundary of a block, by causality, by padding, or by the end of the sequence. They compare block ids by pair and level,
 so blocks that do not nest are exact too, and slower. Backward recomputes the scores from the log-sum-exp, as
-FlashAttention does, once for dQ and once for dK and dV; nothing is summed in an order that varies.
+FlashAttention does, once for dQ and once for dK and dV. Nothing is summed in an order that varies.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 """Device functions of the multi-level Triton kernels: pairs of tiles, and the plan of a walk; imports without Triton.
 
 Names: `own` is the tile of a program, `walked` the tiles it loops over. Rows are tokens. `limit` is how many leading
-components all pairs of a tile share; `mix` has a bit for every other level that some of its pairs may share. A tile
+components all pairs of a tile share. `mix` has a bit for every other level that some of its pairs may share. A tile
 comes as chunks 0 to 3 of its components. Where the two sides have equal roles, they are `a` and `b`.
 """
 

@@ -47,7 +47,7 @@ class Predictor(nn.Module, ABC):
     """Base class of everything that forecasts windows: networks, closed forms, averages and other libraries.
 
     A predictor is made of plain data (its arguments), learns the sizes of a task in `build`, and is fitted to data in
-    `fit`. Its `state_dict` holds all results of a fit: another predictor of the same description, built for the same
+    `fit`. Its `state_dict` holds all results of a fit. Another predictor of the same description, built for the same
     task, forecasts the same once this state is loaded.
 
     Args:

@@ -224,8 +224,8 @@ class Member:
 class Distilled(Predictor):
     """One network in place of several predictors, the teacher: it learns to forecast as they do.
 
-    The teacher is fitted first, to the same data. Then the student is trained towards the weighted mean of the targets
-    of training windows and of the teacher's forecasts of them; validation chooses its weights by targets alone. Source:
+    The teacher is fitted first, to the same data. Then the student is trained towards a weighted mean of targets and
+    the teacher's forecasts on training windows. Validation chooses its weights by targets alone. Source:
     Hinton et al. (2015), *Distilling the Knowledge in a Neural Network*, with forecasts in the place of classes.
 
     Args:

@@ -76,8 +76,8 @@ class ClosedForm(Predictor):
 class Ridge(ClosedForm):
     """One linear map per channel, of the context minus its last value and the season's waves at the origin; float64.
 
-    It is the mean of the maps of several context lengths: all lengths whose squared error on validation windows is
-    within a tenth of the lowest. For each length these windows choose two penalties: on the map that all channels
+    It is the mean of the maps of several context lengths: all whose squared error on validation windows is within a
+    tenth of the lowest. For each length these windows choose two penalties: on the map that all channels
     share, and on a channel's distance from it. Series share the map of their channel.
 
     With fewer than 30 validation windows, blocks of training windows are left out in turn instead. Then all channels

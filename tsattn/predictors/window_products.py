@@ -1,6 +1,6 @@
 """Sums of products of all steps of windows, which determine every linear map of them; streamed, float64.
 
-Consecutive windows share all but one step, so their sums are updated instead of multiplied: a thousand steps of context
+Consecutive windows share all but one step, so their sums are updated instead of multiplied. A thousand steps of context
 cost seconds for millions of windows.
 
 Shape letters: L context length, T prediction length, F columns of the season's waves, n windows.

@@ -1,7 +1,7 @@
 """The network of `tiny`: an encoder of patches, and for each step of the horizon a mixture of guesses with quantiles.
 
-Untrained, it is the mean of the guesses of `tsattn.pretrained.guesses`, weighted by their errors on the last steps of
-the series to the power of -2.5. It learns whom to trust, what to correct, and how sure to be.
+Untrained, it is a weighted mean of the guesses of `tsattn.pretrained.guesses`: weights are their errors on the last
+steps of the series, to the power of -2.5. It learns whom to trust, what to correct, and how sure to be.
 """
 
 from __future__ import annotations

@@ -201,8 +201,8 @@ def fit_levels(
         seed: of the random levels; the first starts are the same however many follow.
 
     Returns:
-        The levels, and the Frobenius error of each head after each step of the start that it keeps, `(steps, *heads)`;
-        a start with fewer steps repeats its last error.
+        The levels, and the Frobenius error of each head after each step of the start that it keeps, `(steps, *heads)`.
+        A start with fewer steps repeats its last error.
 
     Raises:
         UserError: no levels, or blocks that do not divide the matrix.

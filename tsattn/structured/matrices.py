@@ -193,7 +193,7 @@ class MLBTC(MultiLevel):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(MultiLevel):
-    """`M = L R^T`, of rank at most r and `(out + in) r` numbers a head: standard attention's `W_Q W_K^T`.
+    """`M = L R^T`, of rank at most r, `(out + in) r` numbers per head: standard attention's `W_Q W_K^T`.
 
     Attributes:
         left: `(..., out, r)`.
@@ -225,7 +225,7 @@ class LowRank(MultiLevel):
 
 @dataclass(frozen=True, eq=False)
 class MLR(MultiLevel):
-    """`M = sum_l diag(L_l,1 R_l,1^T .. L_l,p_l R_l,p_l^T)`: `(out + in) sum_l r_l` numbers a head.
+    """`M = sum_l diag(L_l,1 R_l,1^T .. L_l,p_l R_l,p_l^T)`: `(out + in) sum_l r_l` numbers per head.
 
     Source: Parshakova et al., *Factor fitting, rank allocation, and partitioning in multilevel low rank matrices*
     (2023); as an attention's bilinear form, Kuang et al.

@@ -1,6 +1,6 @@
 """How long to train and how often to validate: one rule for all trainings.
 
-Small data are seen more often: a series of a hundred rows has three batches an epoch and would never leave the warm-up
+Small data are seen more often. A series of a hundred rows has three batches an epoch, and would never leave the warm-up
 in a few epochs. A million windows need not all be seen. Nothing here reads a clock, so runs repeat.
 """
 

@@ -183,7 +183,7 @@ def run_trial(
 
     Raises:
         TrialPruned: if it is worse than the others, diverged, ran out of memory, is refused, or breaks a constraint
-            that is known before it is trained; the attribute ``reason`` says which.
+            that is known before training. The attribute ``reason`` says which.
     """
     errors, sizes, facts = list[float](), dict[str, float](), dict[str, Any]()
     prunes, started = search.pruner != "none" and len(search.objectives) == 1, time.perf_counter()

@@ -183,8 +183,8 @@ def forward_operator(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs, and for each query its largest logit and one over the sum of its weights: see `native_attention`.
 
-    A compiled graph differentiates it. Queries, keys and values are in float32, or in bfloat16 where
-    `takes_bfloat16`; the bias is in float32; `intervals` are `Intervals.tensors`; the seed of dropout is `()` int64.
+    A compiled graph differentiates it. Queries, keys and values are in float32, or in bfloat16 where `takes_bfloat16`.
+    The bias is in float32; `intervals` are `Intervals.tensors`; the seed of dropout is `()` int64.
     """
     q, k, v = (_as_words(t) for t in (q, k, v))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
