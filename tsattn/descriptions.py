@@ -1,7 +1,7 @@
 """Plain data: descriptions that name a kind and its arguments, records that are saved, and YAML.
 
 A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. A table of kinds has the import path
-of each class, which is imported when a description first asks for it; so a lower room can name what lies above.
+of each class. It is imported when a description first asks for it, so a lower module can name a higher one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tsattn.errors import UserError, did_you_mean, one_of, shown
 Description: TypeAlias = str | Mapping[str, Any]
 
 DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
-"""Default network: a ridge, and a small network that learns what it misses."""
+"""Default network: a ridge, and a small network that learns the rest."""
 
 
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
@@ -74,7 +74,7 @@ def imported(path: str) -> Any:
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
-    """Refuse a name of an argument that is not one of the valid ones."""
+    """Refuse the name of an argument that is not valid."""
     for name in chosen:
         if name not in valid:
             hint = did_you_mean(name, valid)

@@ -69,11 +69,11 @@ def restore_folder(folder: Path, record: str) -> None:
 
 
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
-    """Move a folder to its place on the same disk; `overwrite` replaces only one that has the file `record`."""
+    """Move a folder to its place on the same disk; `overwrite` replaces only a folder that has the file `record`."""
     restore_folder(folder, record)
     aside, replaces = _aside(folder), overwrite and folder.exists()
     if replaces:
-        if (aside / record).exists():  # left by a process that was killed once the new folder was there
+        if (aside / record).exists():  # left by a process that was killed when the new folder was there
             shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
     try:

@@ -1,7 +1,7 @@
 """Scaling of series, and transforms of the target before: plain data, saved with the model.
 
 Transforms are of the Box-Cox family (Box & Cox 1964), ``(y ** lambda - 1) / lambda``: the logarithm at ``lambda`` 0.
-They rise with the value, so quantiles are restored exactly; a mean becomes about a median.
+They rise with the value, so quantiles are restored exactly; a mean becomes approximately a median.
 
 Shape letters: B windows, T horizon, S series, C channels, Q quantiles, P past-only and F known-future covariates.
 """
@@ -83,7 +83,7 @@ def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.floa
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
-    """Invert a transform; 0 for values below all that it gives."""
+    """Invert a transform; 0 for values below its range."""
     if kind == "log":
         return values.exp()
     if kind == "log1p":
@@ -169,7 +169,7 @@ class Units(ModuleWithConstants):
         return self._rows(self.original_mean, series_id), self._rows(self.original_scale, series_id)
 
     def standardised(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Convert `(B, T, C)` or `(B, T, C, Q)` from the scale of the batch to that of `of`."""
+        """Convert `(B, T, C)` or `(B, T, C, Q)` from the scale of the batch to the scale of `of`."""
         if self.kind is None:
             return scaled
         original = self.restore(scaled, series_id)

@@ -91,8 +91,8 @@ class Output(PlainData):
 
 
 def rounded_level(level: float) -> float:
-    """Round away errors of arithmetic: 3 * 0.1 is 0.3."""
-    return round(float(level), 9)  # more digits than anybody asks for, and fewer than a float64 is exact to
+    """Round away errors of arithmetic: `3 * 0.1` is 0.3."""
+    return round(float(level), 9)  # more digits than anybody asks for, fewer than a float64 holds
 
 
 def check_quantiles(levels: Any) -> tuple[float, ...]:
@@ -113,7 +113,7 @@ def check_quantiles(levels: Any) -> tuple[float, ...]:
 
 
 def calibration_share(value: Any) -> float | None:
-    """Return the share of validation rows that calibrate alone; None for none, 1 if all rows also choose weights."""
+    """Return the share of validation rows that only calibrate; None for none, 1 if all rows also choose weights."""
     if isinstance(value, bool):
         return 1.0 if value else None
     if not is_number(value) or not 0 < value < 1:

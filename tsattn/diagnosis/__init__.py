@@ -46,13 +46,13 @@ KINDS = {
 }
 """The kinds of findings, in the order in which they are listed."""
 
-_RUN = 4  # stamps off the grid that follow each other at one step, from which on it is a frequency
+_RUN = 4  # consecutive stamps off the grid, at one step, from which on they count as a frequency
 _FAR = 10.0  # robust standard deviations of seasonal differences, from which on a value is an outlier
-_RARE = 0.01  # the share of values, above which they are how the series is
-_FEWEST = 20  # differences, below which nothing is said of their spread
+_RARE = 0.01  # share of outliers, above which they are normal for the series
+_FEWEST = 20  # fewest differences to estimate their spread
 _APART = 1000.0  # times the scale of another series
 _NORMAL = 1.4826, 1.2533  # of a normal distribution, the standard deviation over MAD and over mean absolute deviation
-_MOST_STEPS, _ALWAYS = 10, 1000  # times the rows of a series, and steps more: longer grids are of a date that is wrong
+_MOST_STEPS, _ALWAYS = 10, 1000  # times the rows of a series, and steps more: longer grids come from a wrong date
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -197,7 +197,7 @@ class _Diagnosis:
                 sentence = f"its frequency is {own}, others' {self.frequency}; {refused}: bring all to one"
                 self.add(*of, "frequency", len(time), str(time[0]), sentence)
                 continue
-            # the first stamps off the grid that follow each other at one step
+            # the first consecutive stamps off the grid at one step
             jumps = np.diff(counts(time))
             ends = (np.flatnonzero(np.diff(jumps)) + 1).tolist() if off.any() else []
             runs = zip([0, *ends], [*ends, len(jumps)], strict=True)
@@ -317,8 +317,8 @@ class _Diagnosis:
 def outliers(values: Array, season: int) -> NDArray[np.int64]:
     """Find values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
 
-    The scale is the larger of median and mean absolute deviation of the differences over a season: the median alone is
-    blind to a rate that mostly stands still. An outlier lies far from both, to the same side; a shifted level is none.
+    The scale is the larger of median and mean absolute deviation of the differences over a season. The median alone is
+    blind to a rate that mostly stands still. An outlier lies far from both, to the same side; a shifted level does not.
     In the first and last season its neighbours decide. No value is an outlier if more than 1 % (and three) would be.
 
     Source: Iglewicz & Hoaglin, *How to Detect and Handle Outliers* (1993), for the scale.
@@ -335,7 +335,7 @@ def outliers(values: Array, season: int) -> NDArray[np.int64]:
 
 
 def _far(values: Array, lag: int) -> Array:
-    """Return the robust standard deviations between values and those `lag` places before, NaN if unknown."""
+    """Return the robust standard deviations between values and the values `lag` places before, NaN if unknown."""
     far = np.full(len(values), np.nan)
     differences = values[lag:] - values[:-lag]
     known = differences[~np.isnan(differences)]

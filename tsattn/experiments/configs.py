@@ -20,12 +20,12 @@ _NONE = object()
 
 
 def config_names(pattern: str = "*.yaml") -> list[str]:
-    """Names of the configurations that can be given without a folder; of search spaces with ``search/*.yaml``."""
+    """Names of the configurations that need no folder; with ``search/*.yaml``, names of search spaces."""
     return sorted({str(path.relative_to(folder)) for folder in _folders() for path in folder.glob(pattern)})
 
 
 def find_config(name: str | Path, what: str = "configuration", folder: str = "") -> Path:
-    """The file of this name, or an included one of a folder, which may be left out; a `UserError` lists those."""
+    """Find a file by its name, or an included file, whose folder may be left out; a `UserError` lists these."""
     inside = "" if Path(name).parts[:1] == (folder,) else folder
     places = [place / inside for place in _folders()]
     for path in (Path(name), *(place / file for place in places for file in (name, f"{name}.yaml"))):
@@ -43,7 +43,7 @@ def _folders() -> list[Path]:
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """The content of a configuration; a `UserError` if it is none."""
+    """Read a configuration; a `UserError` if the file holds none."""
     try:
         content = parsed(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -55,7 +55,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def check_sections(content: Mapping[str, Any], source: str = "") -> None:
-    """Refuse a description whose keys are not those of an experiment; the source begins the message."""
+    """Refuse a description with keys that an experiment does not have; the source begins the message."""
     if not isinstance(content, Mapping):
         what = f"{source}an experiment is a mapping of {one_of(SECTIONS)}, not {shown(repr(content))}"
         raise UserError(f"{what}; read a file with `Experiment.read(NAME)`")
@@ -73,7 +73,7 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
 
 
 def full_path(path: str) -> str:
-    """The path in the YAML of what may be written as on the command line: ``attention.ranks``, ``data.batch_size``."""
+    """The path in the YAML, given a path as on the command line: ``attention.ranks``, ``data.batch_size``."""
     if f"{path}.".startswith("attention."):
         return f"{BACKBONE}.{path}"
     if path.startswith("data.") and not path.startswith("data.init_args.") and path != "data.class_path":
@@ -92,7 +92,7 @@ def paths(config: Any, prefix: str = "") -> Iterator[str]:
 
 
 def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
-    """The value at a dotted path of plain data, or the default; without one, a KeyError says what is not there."""
+    """The value at a dotted path of plain data, or the default; without a default, a KeyError names the path."""
     for name in path.split("."):
         if isinstance(config, list) and name.isdecimal() and int(name) < len(config):
             config = config[int(name)]
@@ -120,7 +120,7 @@ def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
 
 
 def _part(at: Any, name: str, above: str) -> Any:
-    """A part that has parts itself; what is missing is begun, as its default in the description of a predictor."""
+    """Return an inner part; a missing part is begun, with the predictor's default in a predictor's description."""
     path = f"{above}.{name}".lstrip(".")
     key = _place(at, name, path)
     if path == BACKBONE:  # the default takes arguments of its network
@@ -137,7 +137,7 @@ def _part(at: Any, name: str, above: str) -> Any:
 
 
 def _place(at: Any, name: str, path: str) -> Any:
-    """The key of a part; of a list its number, checked."""
+    """The key of a part; in a list its number, which is checked."""
     if isinstance(at, list) and not (name.isdecimal() and int(name) < len(at)):
         raise UserError(f"{path.rpartition('.')[0]} is a list of {len(at)}, so there is no {path}")
     return int(name) if isinstance(at, list) else name

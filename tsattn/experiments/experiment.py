@@ -42,7 +42,7 @@ from tsattn.training.trainer_options import TRAINER_DEFAULTS, chosen_precision
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
 
-# of the Trainer, what says where and how it computes or writes, not what comes out
+# Trainer options about where and how it computes or writes, which do not change the result
 NOT_IN_KEY = (
     *("accelerator", "strategy", "logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"),
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
@@ -50,7 +50,7 @@ NOT_IN_KEY = (
 )
 OF_DATA: tuple[str, ...] = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
 OF_DATA += ("val_windows", "transform", "season_length")
-# left out of keys and of drawn seeds at these values, so that the keys of committed records hold
+# left out of keys and of drawn seeds at these values, so that keys of committed records stay valid
 _UNSAID = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
     **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0, "season_length": None},
@@ -71,7 +71,7 @@ class Experiment:
         model: ``backbone``, the description of the predictor, and how it is trained: ``learning_rate``, ``loss`` and so
             on, the arguments of `ForecastingModule`.
         trainer: the arguments of Lightning's Trainer.
-        seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
+        seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is a seed
             that the description decides, wherever its files lie.
     """
 
@@ -79,7 +79,7 @@ class Experiment:
     model: Mapping[str, Any]
     trainer: Mapping[str, Any]
     seed: int | None
-    # as parsed, with data and trainer of then: where one is replaced, they are parsed again
+    # as parsed, with their data and trainer: if one of these is replaced, they are parsed again
     _parts: tuple[Namespace, Mapping[str, Any], Mapping[str, Any]] = field(repr=False, compare=False)
 
     @classmethod
@@ -87,7 +87,7 @@ class Experiment:
         """Complete a description, plain data by the keys of the YAML, with all defaults.
 
         Raises:
-            UserError: for a key or value that is not valid; the message lists what is.
+            UserError: for a key or value that is not valid; the message lists the valid ones.
         """
         check_sections(content)
         return cls.of_parts(parsed(content))
@@ -169,9 +169,9 @@ class Experiment:
     def key(self) -> str:
         """A hash of all that decides the numbers of the result; the data are read for it.
 
-        Included are this description, the data (values, names and time stamps after reading, how they are split, and
-        what a data set does to each batch), and `RESULTS_VERSION`. Left out are where files lie, logging, loader
-        processes, the device, and threads.
+        It covers this description, `RESULTS_VERSION`, and the data: values, names and time stamps after reading,
+        splits, and what a data set does to each batch. Left out are where files lie, logging, loader processes, the
+        device, and threads.
         """
         data, _ = self.made()
         data.prepare_data()
@@ -179,7 +179,7 @@ class Experiment:
         return self.key_with(data)
 
     def key_with(self, data: ForecastDataModule, data_fingerprint: str | None = None) -> str:
-        """The `key`, of data that are set up, and their `fingerprint` if it is known."""
+        """The `key`, given data that are set up, and their `fingerprint` if it is known."""
         trainer = {name: value for name, value in self.trainer.items() if name not in NOT_IN_KEY}
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
@@ -216,7 +216,7 @@ def fingerprint(data: ForecastDataModule) -> str:
             part: Any = array[start : start + step]
             if isinstance(part, pd.Index):  # the unit of the time stamps is a matter of the reader
                 part = counts(part)
-            elif is_float:  # one missing value is as good as another, and so are the two zeros; so is the precision
+            elif is_float:  # missing values are equal, so are both zeros, and the precision does not count
                 part = np.where(np.isnan(part), np.nan, part).astype(np.float64) + 0.0
             found.update(part.tobytes())
     return found.hexdigest()
@@ -239,7 +239,7 @@ def _network_without(description: Any) -> Any:
 
 _LIMITED = {"limit_train_batches": "training batches of an epoch, a number or a share"}
 _LIMITED |= {"limit_val_batches": "validation batches, a number or a share"}
-_Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
+_Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # the names in LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
 
@@ -250,7 +250,7 @@ set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions
 _HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
 _UNKNOWN = r"unrecognized arguments: (\S+)|(?:Group '([^']+)' does not accept o|O)ption '([^']+)'|Key '([^']+)' is not"
 _NO_DATA = "give `--config NAME`, `--data CSVDataModule --data.path FILE` or `--data PublicDataModule --data.name NAME`"
-_SENTENCES = {  # by what the parser says
+_SENTENCES = {  # by the parser's message
     r"argument (?:-\w/)?(--[\w.-]+)\S*: expected": "{} needs a value",
     r"are required: (?:data|source)\b": f"`--data` names no class; {_NO_DATA}",
     r"are required: (\w+)": "{key}{} is missing",
@@ -264,7 +264,7 @@ _KINDS |= {**dict.fromkeys(("Sequence", "list"), 'a list, such as "[a, b]"'), "d
 class ExperimentParser(ArgumentParser):
     """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
 
-    more: tuple[str, ...] = ("--attention",)  # options beside those of the parser, which a message may mean
+    more: tuple[str, ...] = ("--attention",)  # more options, which a message may mean
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Name the argument in one sentence, and say what is valid."""
@@ -283,7 +283,7 @@ class ExperimentParser(ArgumentParser):
             owners = [cls for cls, names in of_sets.items() if name.removeprefix(_HERE) in names]
             if here == _HERE and owners and "--prediction_length" in options:  # the parser of a data set
                 raise UserError(f"`{name}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`") from ex
-            if here == "--":  # the arguments of a data set are those of a class, which is not known yet
+            if here == "--":  # the arguments of a data set belong to a class that is not known yet
                 options += [*self.more, *(f"--data.{name}" for names in of_sets.values() for name in names)]
             raise _unknown(name, options, here, self.prog) from ex
         for pattern, text in _SENTENCES.items():
@@ -311,7 +311,7 @@ def _unknown(name: str, options: list[str], here: str, prog: str) -> UserError:
     group = name.rpartition(".")[0]
     near = [one for one in names if one.rpartition(".")[0] == group]
     is_short = here == _HERE or (group and 0 < len(near) < 20)
-    # a whole group is not what somebody meant who has named an option of it
+    # who names an option of a group does not mean the whole group
     hint = did_you_mean(name, (one for one in names if not name.startswith(f"{one}.")))
     if prog.endswith(" fit"):  # where `predict` and Python have a horizon
         hint = hint.replace("--horizon", "--data.prediction_length")
@@ -366,7 +366,7 @@ def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespac
 
 
 def instantiated(parts: Namespace) -> Namespace:
-    """Make the DataModule, and what the arguments of the Trainer name."""
+    """Make the DataModule, and the objects that the arguments of the Trainer name."""
     with _LOCK, user_errors():
         return experiment_parser().instantiate(copy.deepcopy(parts))  # type: ignore[no-any-return]
 
@@ -391,7 +391,7 @@ def _plain_value(value: object) -> object:
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Raise what a user can mend as `UserError`, whatever the libraries make of it."""
+    """Raise errors that a user can mend as `UserError`, even if libraries wrap them."""
     try:
         yield
     except UserError:  # with its cause
@@ -403,7 +403,7 @@ def user_errors() -> Iterator[None]:
         text, missing = str(error), "needs a package that is not installed"
         if isinstance(error, ImportError):
             raise UserError(f"a class of the configuration {missing}: {' '.join(text.split())}") from error
-        # there is text alone where several classes were tried
+        # only text remains where several classes were tried
         cls = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", text)
         pattern = r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)"
         reason = re.search(pattern, text, re.M)
@@ -420,7 +420,7 @@ def user_errors() -> Iterator[None]:
 
 
 def _arguments_of_sets() -> dict[str, list[str]]:
-    """By the name of each data set that can be typed, its arguments, those that it hands on included."""
+    """Arguments of each data set that can be typed, by its name, including arguments that it passes on."""
     sets, found = [*ForecastDataModule.__subclasses__()], dict[str, list[str]]()
     for cls in sets:
         sets += cls.__subclasses__()

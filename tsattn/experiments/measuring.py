@@ -1,4 +1,4 @@
-"""What a predictor comes to: its errors beside those of baselines, as tables and as text, and what it takes to run."""
+"""Measure a predictor: its errors and the errors of baselines, as tables and as text, and its size and flops."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def measured(
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> ErrorTable:
-    """The errors of a fitted predictor over all windows of a part, in a Parquet file of this path if one is given."""
+    """The errors of a fitted predictor over all windows of a part; written to a Parquet file if `path` is given."""
     panel, task, _ = data.contents
     before = np.array([split.bounds(part)[0] for split in data.splits])
     table = measure(
@@ -94,7 +94,7 @@ def tables_beside_baselines(
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """The errors of a predictor and of baselines on the same windows, by name; a folder takes all rows as files."""
+    """The errors of a predictor and of baselines on the same windows, by name; `folder` takes all rows as files."""
     path = path if folder is None else folder / "0.parquet"
     tables = {predictor.name: measured(predictor, data, part, execution, path, by_step=by_step, watch=watch)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
@@ -105,14 +105,14 @@ def tables_beside_baselines(
 
 
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:
-    """What a table of scores is about: the data, the horizon, and how many windows were scored."""
+    """The title of a table of scores: the data, the horizon, and the number of scored windows."""
     _, task, _ = data.contents
     scored = f"{windows} {'validation' if part == 'val' else part} windows"
     return f"{task.data}, horizon {task.prediction_length}: {scored}, {extent(data)}"
 
 
 def extent(data: ForecastDataModule) -> str:
-    """How many channels of one series, or series, the data hold."""
+    """The size of the data: the number of channels of one series, or the number of series."""
     panel, _, _ = data.contents
     return number_of(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"
 
@@ -130,9 +130,9 @@ def score_table(head: str, tables: Mapping[str, ErrorTable], label: str = "", *,
 
 
 def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
-    """Scores of one predictor by group, of `tsattn.evaluation.scores_by`; marked where all baselines are worse."""
+    """Show one predictor's scores by group, from `tsattn.evaluation.scores_by`; the mark: all baselines are worse."""
     own = frame.loc[name]
-    # in both, the groups are in one order
+    # both have the groups in the same order
     others = [frame.loc[other]["mse_scaled"].to_numpy() for other in frame.index.unique(0) if other != name]
     is_best = np.all([own["mse_scaled"].to_numpy() < other for other in others], axis=0)
     scores = {str(label): {str(key): value for key, value in row.items()} for label, row in own.iterrows()}
@@ -142,7 +142,7 @@ def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
 
 
 def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
-    """Compare the scaled MSE of the first predictor with the baselines, in sentences; None is a fixed context."""
+    """Compare the scaled MSE of the first predictor with the baselines, in sentences; None for a fixed context."""
     mse = {name: table.scores()["mse_scaled"] for name, table in tables.items()}
     name, *others = tables
     naive = next((one for one in others if one.startswith("seasonal naive")), "persistence")
@@ -162,7 +162,7 @@ def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> lis
 
 
 def _noted(lines: list[str], note: str, left_out: float) -> str:
-    """A table with what the star means, and what its MASE leaves out."""
+    """Add the meaning of the star to a table, and the targets that its MASE leaves out."""
     targets = number_of(int(left_out), "target")
     out = [f"MASE leaves out {targets} of series without a seasonal error, such as constant ones"] if left_out else []
     return "\n".join([*lines, "", note, *out])
@@ -171,7 +171,7 @@ def _noted(lines: list[str], note: str, left_out: float) -> str:
 def _lines(
     scores: Mapping[str, Mapping[str, float]], marked: Collection[str] = (), head: str = "", columns: str = _SCALED
 ) -> list[str]:
-    """A line for each name, with the scores whose names the pattern matches; blank where one has none."""
+    """A line for each name, with the scores whose names the pattern matches; blank where a score is missing."""
     names = dict.fromkeys(name for one in scores.values() for name in one)
     cells = {
         short_name(score): [rounded(one[score]) if score in one else "" for one in scores.values()]
@@ -186,7 +186,7 @@ def _lines(
 
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
-    """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
+    """Parameters and flops; flops that cannot be counted are left out, or an error if they are needed."""
     sizes: dict[str, float] = {"parameters": predictor.num_parameters}
     with contextlib.suppress(*(() if flops_needed else (UserError,))):
         sizes["flops"] = forward_flops(predictor, data)
@@ -202,7 +202,7 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
         raise UserError("the flops of another library's model cannot be counted")
     window = data.windows("train", **predictor.cut).__getitems__([0])
     with own_random_state():
-        whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
+        whole = build_predictor(predictor.description)  # its weights have numbers, not only shapes
         whole.build(predictor.task, predictor.output)
         state = predictor.state_dict().items()  # of the sizes and the members that a fit chose
         sizes = {name: part.new_zeros(part.shape, device="cpu") for name, part in state if "_extra_state" not in name}
@@ -212,6 +212,6 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
 
 
 def device_type(experiment: Experiment) -> str:
-    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
+    """The type of the device of an experiment: ``cpu``, ``cuda`` and so on."""
     _, trainer = experiment.made()
     return Execution(TrainerOptions.of(trainer)).device.type

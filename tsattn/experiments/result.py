@@ -29,16 +29,16 @@ class Result:
     """Result of a run.
 
     Attributes:
-        experiment: what was run.
-        key: tells results apart, see `Experiment.key`.
-        fitted: the predictor and its scaler; of a network, the weights of the lowest validation error.
+        experiment: the experiment that was run.
+        key: identifies the result, see `Experiment.key`.
+        fitted: the predictor and its scaler; a network has the weights with the lowest validation error.
         data: the DataModule that it was fitted to, set up.
         fit: facts of the fit as plain data: ``validation_error``, ``selected_by`` (its name), ``parameters``, and of a
             network ``best_step`` and ``training``.
-        tables: for the test part, by the name of the predictor and of each baseline, its table of errors; empty for a
-            run that was not tested.
-        folder: of the run; None for one that was not written.
-        refitted: fitted once more to all rows; None where that was not asked for.
+        tables: tables of test errors, by the name of the predictor and of each baseline; empty for a run that was not
+            tested.
+        folder: of the run; None if nothing was written.
+        refitted: the predictor refitted on all rows; None if that was not asked for.
     """
 
     experiment: Experiment
@@ -69,7 +69,7 @@ class Result:
 def reopened(
     experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
-    """Open a finished run: its predictor, the data of its experiment or of the files, set up, and where to compute."""
+    """Open a finished run: its predictor, the data of its experiment or of the files, set up, and the device."""
     data, trainer = experiment.made()
     accelerator = trainer["accelerator"]
     if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
@@ -92,7 +92,7 @@ def reopened(
 
 
 def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
-    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts."""
+    """Load the predictor in the folder of a run, by default from the checkpoint that forecasts are made with."""
     if not run.config.exists():
         raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
     model = read_config(run.config).get("model", {})

@@ -20,9 +20,9 @@ from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 
 FORMAT = 2  # of the folder, in its versions
 LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
-"""Of the Trainer, how long it trains, which a resumed run may be given again; with the values that set no limit."""
+"""Trainer options that limit a training, which a resumed run may change; with the values for no limit."""
 EARLIER_SECONDS = "earlier_seconds"
-"""The note of the seconds of a fit before its last process, up to the checkpoint that this resumed."""
+"""Name of a note: the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
 
@@ -30,15 +30,15 @@ _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", 
 class RunFolder:
     """Names of the files in a run folder, its notes, and the lock of the process that trains there.
 
-    With `renamed`, a new folder takes another name, with a number after it, where this one is taken.
+    With `renamed`, a new folder gets a number at the end of its name if the name is taken.
     """
 
     def __init__(self, path: str | Path, renamed: bool = False) -> None:
         self.path, self.renamed = Path(path), renamed
-        self._lock: BaseFileLock | None = None  # made where it is held: a folder can be pickled
+        self._lock: BaseFileLock | None = None  # made in `hold`, so that a folder can be pickled
         self._lock_file: os.stat_result | None = None
-        self.config = self.path / "config.yaml"  # complete configuration, that `fit --config` takes
-        self.metrics = self.path / "metrics.json"  # errors of model and baselines, and how they came about
+        self.config = self.path / "config.yaml"  # complete configuration, valid for `fit --config`
+        self.metrics = self.path / "metrics.json"  # errors of model and baselines, and facts of the fit
         self.versions = self.path / "versions.json"  # versions, hardware, command, and notes
         self.curve = self.path / "metrics.csv"  # training and validation losses
         self.figure = self.path / "forecast.png"  # a few test windows, truth and forecast
@@ -52,7 +52,7 @@ class RunFolder:
 
     @classmethod
     def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
-        """A new folder `root/data/name/time`; a number tells runs of one second apart when they are made."""
+        """A new folder `root/data/name/time`; runs of the same second get a number when they are made."""
         return cls(Path(root) / data / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), renamed=True)
 
     def of_member(self, name: str) -> RunFolder:
@@ -61,30 +61,30 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all results are there; those of the test are written before a refit."""
+        """Whether all results exist; the test's results are written before a refit."""
         return self.metrics.exists() and (self.refit.exists() or not self.noted("refit"))
 
     @property
     def fit_seconds(self) -> float:
-        """Seconds of the fit, including earlier processes that were noted; 0 if nothing was."""
+        """Seconds of the fit, including earlier processes, as they were noted; 0 without notes."""
         return sum(float(self.noted(name) or 0.0) for name in ("fit_seconds", EARLIER_SECONDS))
 
     def all_checkpoints(self) -> list[Path]:
-        """Those that are there, of the whole and of members."""
+        """The checkpoints that exist, of the whole predictor and of members."""
         own = [file for file in (self.best, self.last, self.refit) if file.exists()]
         return own + sorted(self.path.glob(f"members/*/{self.checkpoints.name}/*.ckpt"))
 
     def forecasting_checkpoint(self) -> Path:
-        """The predictor that forecasts are made with: the refitted one, if there is one."""
+        """The checkpoint that forecasts are made with: the refitted predictor, if it exists."""
         self._check_whole()
         return self.refit if self.refit.exists() else self.best
 
     def note(self, name: str, value: Any) -> None:
-        """Note, beside the versions, what a resumed run must know."""
+        """Add a note for a resumed run to the file of versions."""
         self.write_json(self.versions, {**self._read_versions(), name: value})
 
     def noted(self, name: str) -> Any:
-        """Return what was noted; None if nothing was."""
+        """Return a note; None if there is none."""
         return self._read_versions().get(name)
 
     def _read_versions(self) -> dict[str, Any]:
@@ -101,14 +101,14 @@ class RunFolder:
         write_text(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
     def create(self) -> RunFolder:
-        """Make the folder, for this process alone, and return the one that was made, which must be a new one."""
+        """Make a new folder, lock it for this process, and return it with its final name."""
         for number in itertools.count(1):
             run = self if number == 1 else RunFolder(self.path.with_name(f"{self.path.name}_{number}"))
             try:
                 if run.path.parent.exists() and not run.path.parent.is_dir():
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
                 run.path.parent.mkdir(parents=True, exist_ok=True)
-                run.path.mkdir()  # whoever makes it has it
+                run.path.mkdir()  # the process that makes it owns it
                 break
             except FileExistsError as error:
                 if not self.renamed:
@@ -136,7 +136,7 @@ class RunFolder:
 
     @property
     def is_held(self) -> bool:
-        """Whether this is still the folder that `hold` has locked: not removed, nor another one in its place."""
+        """Whether this is still the folder that `hold` has locked: not removed, and not replaced."""
         try:
             return self._lock_file is not None and os.path.samestat(os.stat(self.path / ".lock"), self._lock_file)
         except OSError:
@@ -148,7 +148,7 @@ class RunFolder:
             self._lock.release()
 
     def check_new(self) -> None:
-        """Refuse a folder that exists, unless it takes another name."""
+        """Refuse a folder that exists, unless it may take another name."""
         if self.path.exists() and not self.renamed:
             raise self._taken()
 
@@ -164,7 +164,7 @@ class RunFolder:
             raise UserError(f"{what}; {limits} with --resume trains it longer")
 
     def check_trained(self) -> None:
-        """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""
+        """Refuse a folder without the best checkpoint of a `fit`, or with a checkpoint that was changed."""
         self._check_holds("written", "a trained model", self.config, self.best)
 
     def _check_holds(self, how: str, what: str, *files: Path) -> None:
@@ -184,7 +184,7 @@ class RunFolder:
 
 
 def versions(command: list[str], device: str) -> dict[str, Any]:
-    """What a result depends on beside config and data: the command, versions and hardware."""
+    """Facts that a result depends on, besides config and data: the command, versions and hardware."""
     import torch
 
     return {

@@ -1,4 +1,4 @@
-"""The one way from an experiment to its result."""
+"""Run experiments: the one way from a description to its result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tsattn.training.trainer_options import check_one_device
 logger = logging.getLogger("tsattn")
 
 FolderOf: TypeAlias = Callable[[ForecastDataModule, Predictor], RunFolder]
-# of a member that was fitted alone
+# facts of a member that was fitted alone
 _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training")
 
 
@@ -52,15 +52,15 @@ _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", 
 class Recording:
     """A run that writes into a folder."""
 
-    folder: RunFolder  # a new one may get another name once it is made
+    folder: RunFolder  # a new folder may get another name when it is made
     experiment: Experiment
     hooks: Hooks
-    goes_on: bool  # whether the folder is that of a resumed run
-    notes: dict[str, Any]  # that a new folder gets, for those who resume the run
+    goes_on: bool  # whether the run is resumed
+    notes: dict[str, Any]  # written into a new folder, for those who resume the run
     _is_open: bool = field(default=False, init=False)
 
     def check_data(self, data: ForecastDataModule) -> None:
-        """Refuse to resume with other data than the run was begun with; note those of a new one."""
+        """Refuse to resume with data that differ from the run's first; note the data of a new run."""
         found = fingerprint(data)
         if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
             what = f"the data are not those that the run {self.folder.path} was begun with"
@@ -68,7 +68,7 @@ class Recording:
         self.notes = {"fingerprint": found, **self.notes}
 
     def open_files(self, member: str = "", device: str = "cpu", steps: int | None = None) -> RunFolder:
-        """Open the folder for the training, of all steps if they are known, of a member, or of the whole if empty."""
+        """Open the folder to train a member, or the whole predictor if empty, for this number of steps if known."""
         if not self._is_open and is_first_process():
             last = self.folder.of_member(member).last
             if self.goes_on:
@@ -78,7 +78,7 @@ class Recording:
                 self.hooks.say(f"going on with {self.folder.path}{after}")
             else:
                 self.folder = self.folder.create()
-                self._is_open = True  # from here on the folder is that of this process
+                self._is_open = True  # from here on this process owns the folder
                 kernels = {"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}
                 known = {**versions([*self.hooks.command], device), **self.notes, **kernels}
                 self.folder.write_json(self.folder.versions, known)
@@ -94,7 +94,7 @@ class Recording:
             save_predictor(self.folder.best, fitted, global_step=0)
 
     def _go_on(self, steps: int | None, step: int) -> None:
-        """Make a finished run, or one with another end now, one whose results are to come; former ones keep a name."""
+        """Reopen a finished run, or a run with new limits: its results are written again; old results are renamed."""
         run = self.folder
         is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
         if is_longer and steps is not None and steps <= step:
@@ -107,7 +107,7 @@ class Recording:
                 run.metrics.replace(next(file for file in former if not file.exists()))
             again = {"step": step, "command": [without_password(word) for word in self.hooks.command]}
             run.note("extensions", [*(run.noted("extensions") or []), again])
-        for file in (run.checksums, run.errors, run.refit, *run.path.glob("*.partial")):  # are written again
+        for file in (run.checksums, run.errors, run.refit, *run.path.glob("*.partial")):  # these are written again
             file.unlink(missing_ok=True)
         if self.notes["refit"]:
             run.note("refit", True)
@@ -120,7 +120,7 @@ class Recording:
         except KeyboardInterrupt as stop:
             if self._is_open and self.folder.config.exists():
                 raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
-            if self._is_open and self.folder.is_held:  # else it is no longer that of this process
+            if self._is_open and self.folder.is_held:  # else this process no longer owns it
                 shutil.rmtree(self.folder.path, ignore_errors=True)
             raise
         except Exception as error:
@@ -149,7 +149,7 @@ class Recording:
             raise UserError(f"the run folder {path} was removed while the run went on; start the run again") from error
 
     def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
-        """Write the results, the metrics last of all: a folder with them is finished; `draws` adds forecasts."""
+        """Write the results, and the metrics last: a folder with metrics is finished; `draws` adds forecasts."""
         predictor = result.fitted.predictor
         metrics = {
             "key": result.key,
@@ -166,7 +166,7 @@ class Recording:
         }
         if result.refitted is not None:
             save_predictor(self.folder.refit, result.refitted, global_step=result.fit.get("best_step", 0))
-            lengths = chosen_lengths(result.fit)  # by member of an ensemble; nothing of what is not trained
+            lengths = chosen_lengths(result.fit)  # by member of an ensemble; empty without training
             metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
         if result.tables and draws:
             from tsattn.figures.forecasts import forecast_title, plot_test_forecasts
@@ -187,15 +187,15 @@ class Hooks:
     """Optional hooks into a run: callbacks, loggers, progress output."""
 
     callbacks: Sequence[Callback] = ()  # Lightning's, for networks that are trained
-    loggers: Sequence[Logger | str] = ()  # Lightning's, or their names, added to those of the Trainer
+    loggers: Sequence[Logger | str] = ()  # Lightning's, or their names, in addition to the Trainer's
     start: WarmStart | None = None  # whose weights the training of a network starts from; None: from scratch
     # called with predictor and data once both are there, before anything is fitted
     built: Callable[[Predictor, ForecastDataModule], None] = field(default=lambda predictor, data: None)
     bar: Callback | None = None  # shows the progress of a training
     say: Callable[[str], None] = field(default=logger.info)  # takes lines about progress
-    command: Sequence[str] = ()  # that asked for the run, as the folder keeps it
-    checkpoint: Path | None = None  # that a training resumes
-    # gives the folder of a finished run whose fit becomes that of the member of this name, see `member_experiments`
+    command: Sequence[str] = ()  # the command that asked for the run, which the folder keeps
+    checkpoint: Path | None = None  # the checkpoint that a training resumes
+    # gives the folder of a finished run, whose fit the member of this name takes; see `member_experiments`
     fitted: Callable[[str], Path | None] = field(default=lambda member: None)
     beside: bool = True  # also score the baselines and draw example forecasts
 
@@ -218,8 +218,8 @@ def run(
             data and predictor may give it. None writes no files.
         overrides: values by their dotted paths that replace the experiment's: ``{"attention": "swa",
             "trainer.max_steps": 100}``.
-        data: the DataModule that the experiment describes, if it is there already, set up or not.
-        test: whether to read the test part, if there is one.
+        data: the DataModule that the experiment describes, if it exists already, set up or not.
+        test: whether to read the test set, if there is one.
         refit: whether to refit on all rows, at the length that validation chose, and forecast with that.
         hooks: see `Hooks`.
 
@@ -243,13 +243,13 @@ def resume(
 
     Args:
         folder: of the run.
-        limits: ``max_steps``, ``max_epochs`` or ``max_time`` of the Trainer in place of all those that the run had, to
-            train it longer; the results so far are kept under another name.
-        refit: see `tsattn.run`; a finished run is refitted, too. One that was to be refitted is in any case.
+        limits: ``max_steps``, ``max_epochs`` or ``max_time`` of the Trainer, to train the run longer. They replace all
+            limits that it had; the results so far are kept under another name.
+        refit: see `tsattn.run`; a finished run is refitted, too. A run that asked for a refit gets it in any case.
         hooks: see `Hooks`.
 
     Raises:
-        UserError: for a folder that cannot be resumed, or limits that it is beyond already.
+        UserError: for a folder that cannot be resumed, or limits that it has reached already.
     """
     for name in {**(limits or {})}.keys() - {*LIMITS}:
         raise UserError(f"a run that is resumed takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
@@ -268,7 +268,7 @@ def resume(
         asked = {f"trainer.{name}": value for name, value in {**LIMITS, **limits}.items()} if limits else {}
         experiment = before.with_values(asked)
         differs = any(experiment.trainer[name] != before.trainer[name] for name in LIMITS)
-        if is_first_process():  # it may have come to its end while its lock was waited for
+        if is_first_process():  # it may have finished while this process waited for its lock
             place.check_resumable(longer=differs or is_new_refit)
         asks = {"test": place.noted("test") is not False, "refit": refit or bool(place.noted("refit"))}
         with kernels_as_noted(place.noted("kernels")):
@@ -285,7 +285,7 @@ class _PreparedRun:
     options: TrainerOptions  # whose callbacks are copied for each training
     data: ForecastDataModule  # not set up, unless the caller has done so
     predictor: Predictor  # not built
-    seed: int  # drawn where none is named, so that members of an ensemble differ in theirs
+    seed: int  # drawn if none is named, so that members of an ensemble get different ones
     recording: Recording | None
     hooks: Hooks  # with the checkpoint that is resumed
     goes_on: bool
@@ -303,17 +303,17 @@ class _PreparedRun:
             result, execution = self._evaluate(result, training, fit_data, held_out), Execution(self.options)
             if self.recording is not None:
                 self.recording.write(result, execution, draws=self.hooks.beside)
-            if self.refit:  # no failure of which loses the test
+            if self.refit:  # a failed refit must not lose the test
                 result = replace(result, refitted=_refitted(self, training, result))
                 if self.recording is not None:
                     self.recording.write(result, execution, draws=False)
             return result
 
     def _fit(self) -> tuple[Result, Training, ForecastDataModule, ForecastDataModule | None]:
-        """Read the data, and fit the predictor to them; return those fitted to, and those that calibrate."""
+        """Read the data and fit the predictor; also return the data of the fit, and the data that calibrate."""
         data, predictor, experiment, start = self.data, self.predictor, self.experiment, self.hooks.start
         asked = (predictor.description, experiment.output)
-        # task and scaler are those of the weights that a training starts from, or of its checkpoint
+        # task and scaler come from the weights that a training starts from, or from its checkpoint
         if start is not None:
             check_same(start.fitted.predictor.description, start.fitted.predictor.output, *asked)
             start.set_up(data)
@@ -342,7 +342,7 @@ class _PreparedRun:
             self.hooks.say(line)
 
         training = self._training(say)
-        if not _is_network(predictor):  # whose fit checks first, with the Trainer that trains
+        if not _is_network(predictor):  # a network's fit checks first, with its Trainer
             predictor.check_fit(fit_data, training)
             self.hooks.say(first.pop())
         if not predictor.is_trained:
@@ -355,7 +355,7 @@ class _PreparedRun:
         if start is not None:
             key = start.key_after(key)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()  # what follows in one process would wait for the others
+            torch.distributed.destroy_process_group()  # later steps in one process would wait for the others
         if self.recording is not None and is_first_process():
             # the training of a network writes the weights that validation chose
             self.recording.keep_fit(None if _is_network(predictor) and "val" in data.parts else fitted, seconds)
@@ -379,7 +379,7 @@ class _PreparedRun:
         )
 
     def _earlier_fit(self, member: str, predictor: Any) -> dict[str, Any] | None:
-        """Take the fit of a member from the folder of a finished run, if there is one; see `Training.fitted`."""
+        """Take the fit of a member from the folder of a finished run, if it exists; see `Training.fitted`."""
         if (path := self.hooks.fitted(member)) is None:
             return None
         folder = RunFolder(path)
@@ -398,7 +398,7 @@ class _PreparedRun:
     def _evaluate(
         self, result: Result, training: Training, fit_data: ForecastDataModule, held_out: ForecastDataModule | None
     ) -> Result:
-        """Validate what was fitted, calibrate it, and test it beside the baselines."""
+        """Validate the fitted predictor, calibrate it, and test it together with the baselines."""
         execution, facts, recording = Execution(self.options), dict(result.fit), self.recording
         fitted = result.fitted
         if "validation_error" not in facts and "val" in fit_data.parts:
@@ -408,7 +408,7 @@ class _PreparedRun:
             facts |= {"validation_error": scores[metric], **named}
         if held_out is not None:
             predictor, rolls = fitted.predictor, fits_before(held_out, fit_data)
-            if rolls and predictor.needs_fit:  # which chooses nothing by the windows that score it
+            if rolls and predictor.needs_fit:  # the second fit chooses nothing by the windows that score it
                 before = held_out.with_splits(lambda split: split, ("train",))
                 predictor = fitted_again(predictor, before, training.unwatched(self.options).at_length(result.fit))
             scores_kept = conformal_scores(predictor, held_out, execution)
@@ -440,11 +440,11 @@ def _prepare(
     refit: bool,
     goes_on: bool = False,
 ) -> _PreparedRun:
-    """Make the objects of a run, and refuse what cannot be."""
+    """Make the objects of a run; refuse options that do not fit together."""
     with user_errors():
         made, trainer = experiment.made()
     options = TrainerOptions.of(trainer, is_new=not goes_on)
-    if not goes_on:  # the precision that is chosen now is that of a resumed run, too
+    if not goes_on:  # a resumed run has the precision that is chosen now
         experiment = replace(experiment, trainer={**experiment.trainer, "precision": options.arguments["precision"]})
     data = made if data is None else data
     for name in (*OF_DATA, *made.in_key):

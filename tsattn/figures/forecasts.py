@@ -158,7 +158,7 @@ def forecast_title(task: Task, horizon: int, model: str = "") -> str:
 
 
 def axis_name(task: Task, name: str) -> str:
-    """Name a series on an axis, with its unit where it is known."""
+    """Name a series on an axis, with its unit if it is known."""
     card = CARDS.get(task.data)
     return name if card is None or card.unit is None else f"{card.label if name == card.name else name} ({card.unit})"
 
@@ -176,7 +176,7 @@ def _draw_panel(
     origins = [int(time.searchsorted(piece.time.min())) for piece in pieces]
     end = max(int(time.searchsorted(piece.time.max(), side="right")) for piece in pieces)
     longest = max(len(piece.time) for piece in pieces)
-    # two horizons before it, and a season where that does not make the forecast tiny
+    # two horizons before it, and a season if that does not make the forecast tiny
     before = max(2 * longest, 24, min(task.season_length, max(4 * longest, _HISTORY)))
     past = slice(max(0, min(origins) - before), end)
     ax.plot(time[past], observed[past], color=INK, lw=1.2, label="observed")

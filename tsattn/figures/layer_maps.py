@@ -1,4 +1,4 @@
-"""Draw what the layers of a fitted predictor look at in a window, as heat maps on one scale of colours.
+"""Draw the attention of a fitted predictor's layers in a window, as heat maps on one scale of colours.
 
 Shape letters: H heads, N query tokens, S key tokens.
 """
@@ -26,7 +26,7 @@ from tsattn.figures.style import BOTH_SIDES, HEAT, INK, NOTHING
 from tsattn.predictors.attention_layers import AttentionLayer
 
 _COLUMNS, _HEADS = 4, 8  # maps in a row of the grid: of different layers, of the heads of one
-_BRIGHTEST = 0.99  # the share of numbers above 0 that the colours tell apart; a few peaks would hide the rest
+_BRIGHTEST = 0.99  # share of numbers above 0 that get different colours; a few peaks would hide the rest
 _BORDERS = (1.7, 0.95), (0.8, 0.55)  # width and opacity of the coarsest level's borders and of the finest level's
 _MOST_NAMES = 24  # of tokens that an axis can hold
 
@@ -143,10 +143,10 @@ def _draw_map(ax: Axes, one: _Map, colours: Mapping[str, Any]) -> Any:
     ax.spines[:].set_visible(True)  # the house style hides two
     for _, zone, line in _borders(one.layer.zones):
         if not zone.all():
-            # segments between the cells in the zone and their neighbours that are not
+            # segments between the cells in the zone and their neighbours outside
             edges = [((j + 0.5, i - 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(zone[:, 1:] != zone[:, :-1])]
             edges += [((j - 0.5, i + 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(zone[1:] != zone[:-1])]
-            # on a rim of white, that is seen on dark cells
+            # on a white rim, which is visible on dark cells
             rim = {"color": "white", "linewidth": line["linewidth"] + 1, "alpha": 0.6}
             for number, style in enumerate((rim, line)):
                 ax.add_collection(LineCollection(edges, zorder=2 + number, **style), autolim=False)
@@ -179,7 +179,7 @@ def _mark(axis: Axis, labels: pd.Index[Any], most: int) -> str:
     named = [place for place, label in enumerate(labels) if isinstance(label, str)]
     stamped = np.setdiff1d(np.arange(len(labels)), named)
     ticks, more = _time_ticks(labels[stamped], stamped, most) if len(stamped) else ([], "")
-    # the label of a time would lie under that of a named token close by
+    # the label of a time would overlap the label of a named token nearby
     ticks = [tick for tick in ticks if all(abs(tick[0] - place) >= 0.12 * len(labels) for place in named)]
     ticks += [(place, str(labels[place])) for place in named[:: -(-len(named) // _MOST_NAMES) or 1]]
     axis.set_ticks([place for place, _ in ticks], [text for _, text in ticks])

@@ -37,7 +37,7 @@ class Residuals:
 
     ahead: int  # the step, from 1
     lines: Mapping[str, tuple[NDArray[Any], Array]]  # by series or channel: rising time, residuals, NaN if unobserved
-    pooled: Array  # the observed ones of all series, evenly thinned where they are many
+    pooled: Array  # observed residuals of all series, evenly thinned if they are many
     is_scaled: bool  # on the scale that is trained on, as with several series; else in original units
     season_length: int
 
@@ -95,7 +95,7 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
 
     Args:
         residuals: of one forecaster.
-        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, first of `residuals`.
+        errors: mean absolute error at each step of the horizon, `(T,)`, by forecaster, first the one of `residuals`.
         title: of the figure.
 
     Raises:
@@ -124,7 +124,7 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
 
 
 def autocorrelation(values: Array, lags: int) -> Array:
-    """Correlate values with those 1 to `lags` places before, `(lags,)`; missing values count as the mean."""
+    """Correlate values with the values 1 to `lags` places before, `(lags,)`; missing values count as the mean."""
     centred = np.nan_to_num(values - np.nanmean(values))
     total = float((centred**2).sum())
     products = [float(centred[lag:] @ centred[:-lag]) for lag in range(1, lags + 1)]

@@ -37,7 +37,7 @@ _ERRORS, _KNOWN, _UNTIL = "seasonal_error", "trained", "trained_until"
 
 @dataclass(frozen=True)
 class FittedSeries:
-    """Series, or after `load` their ends, what a fit or an earlier one has seen of them, and their kind of frame."""
+    """Series (after `load`, their ends), the rows that this fit or an earlier one has seen, and their kind of frame."""
 
     panel: Panel
     trained_until: Mapping[Any, Any]  # by series id, the last time stamp or step trained on, validation rows included
@@ -54,7 +54,7 @@ class FittedSeries:
         # a refit has seen all rows
         ends = np.array([split.val_end if result.refitted is None else split.test_end for split in result.data.splits])
         left_out = np.array([split.test_end for split in result.data.splits]) - panel.lengths
-        # where training ended before the rows that are here, the first of these is taken for the last of it
+        # if training ended before the rows that are here, the first of these counts as its last
         trained = np.where(ends > 0, np.maximum(ends - left_out, 1), 0)
         some = np.flatnonzero(trained > 0)
         last = panel.time[panel.starts[:-1][some] + trained[some] - 1]
@@ -62,7 +62,7 @@ class FittedSeries:
         return cls(panel, until, seasonal_errors(panel, trained, task.season_length))
 
     def named_as(self, other: Panel) -> FittedSeries:
-        """Return the same with the ids and names of columns of another panel, whose ids may be text."""
+        """Return these series with the ids and names of columns of another panel, whose ids may be text."""
         given = {fitted: name for name, fitted in match_ids(other.ids, self.panel.ids).items()}
         ids = tuple(given.get(name, name) for name in self.panel.ids)
         until = {given.get(name, name): stamp for name, stamp in self.trained_until.items()}
@@ -70,7 +70,7 @@ class FittedSeries:
         return replace(self, panel=panel, trained_until=until)
 
     def with_earlier(self, earlier: FittedSeries | None) -> Self:
-        """Return self after an earlier fit, None if that is unknown; the later of two time stamps counts."""
+        """Return these series after an earlier fit (None if unknown); the later of two time stamps counts."""
         if earlier is None:
             return replace(self, is_complete=False)
         until = dict(earlier.named_as(self.panel).trained_until)
@@ -91,7 +91,7 @@ class FittedSeries:
         return [name for name in self.trained_until if name not in {*self.panel.ids}]
 
     def plain(self) -> dict[str, Any]:
-        """Return what is not an array, as plain data."""
+        """Return all that is not an array, as plain data."""
         time = self.panel.time
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
@@ -117,7 +117,7 @@ class FittedSeries:
 
     @classmethod
     def restored(cls, plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Invert `plain` and `arrays`; raise a TypeError or ValueError for fields that do not go together."""
+        """Invert `plain` and `arrays`; raise a TypeError or ValueError for fields that do not fit together."""
         fields = typed(plain, _PLAIN | _MORE, "history")
         if fields["is_wide"] and len(fields["ids"]) != 1:
             raise ValueError("a wide frame is one series")

@@ -25,8 +25,8 @@ CONTEXTS = (24, 48, 96, 192, 336, 512)
 """Context lengths that are tried. A ridge takes seconds; a network that starts from it gains where the ridge does."""
 
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
-_MOST = 4  # contexts in the training rows of a usual series: fewer tell too little of what a long context is worth
-_TUNED = 0.1  # of the learning rate of a first training
+_MOST = 4  # contexts that fit into the training rows of a usual series: fewer tell too little about a long context
+_TUNED = 0.1  # share of the learning rate of a first training
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def run_on(
     refit: bool = False,
     copies: bool = False,
 ) -> Result:
-    """Run the experiment of a Forecaster, and test it if it has test rows; `copies` trains aside, without loggers."""
+    """Run the experiment of a Forecaster, and test it if it has test rows; `copies` trains without its loggers."""
     start, experiment = start or Start(), options.experiment
     if start.task is not None:
         known, given = start.task.channels, panel.channels
@@ -86,7 +86,7 @@ def run_on(
 def fitted_aside(
     options: ForecasterOptions, panel: Panel, *, calibrates: bool = False, refit: bool = False
 ) -> FittedPredictor:
-    """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
+    """Return a predictor fitted to these series, without test rows; `calibrates` fits even if no fit is needed."""
     training = replace(options.training, progress=False, checkpoints=None, save_top_k=1)
     no_split: dict[str, Any] = dict.fromkeys(SPLIT)
     aside = replace(options, data=replace(options.data, **no_split), training=training)
@@ -115,7 +115,7 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
 def _with_chosen_context(experiment: Experiment, panel: Panel, *, padded: bool) -> Experiment:
     """Return the experiment with the context whose ridge has the lowest error on validation windows."""
     T, tested = (experiment.data["init_args"][name] or 0 for name in ("prediction_length", "test_rows"))
-    few = (int(panel.lengths.max()) - tested) // 2 - T  # of a short series, which leaves rows to validate
+    few = (int(panel.lengths.max()) - tested) // 2 - T  # for a short series: it leaves rows to validate
     length = max(1, min(CONTEXTS[0], few)) if padded else CONTEXTS[0]
     shortest = experiment.with_values({"data.context_length": length})
     data = _data(shortest, panel)

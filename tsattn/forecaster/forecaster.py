@@ -30,7 +30,7 @@ from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.task import MEDIAN, Output, Task
 
-if TYPE_CHECKING:  # what a first forecast does without
+if TYPE_CHECKING:  # a first forecast needs none of these
     from matplotlib.figure import Figure
 
     from tsattn.experiments import Experiment, Result
@@ -64,7 +64,7 @@ class Forecaster:
 
     Args: Model
         backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. ``auto``
-            mixes `tiny`, a ridge and a small PatchTST; `attention`, `distribution` and checkpoints mean the last alone.
+            mixes `tiny`, a ridge and a small PatchTST; `attention`, `distribution` and checkpoints leave only PatchTST.
         attention: kind of attention, a description, or a list with one of these for each layer.
         context_length: past steps that the model sees, L. ``auto`` takes the length between 24 and 512 from which a
             ridge has the lowest validation error, and the longest for a pretrained model.
@@ -149,7 +149,7 @@ class Forecaster:
         self.arguments = self._options.arguments
         self.predictor: Predictor = self._options.predictor
         if self._options.trains:
-            _ = self.experiment  # which refuses what a training would refuse later
+            _ = self.experiment  # this refuses now what a training would refuse later
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
@@ -157,7 +157,7 @@ class Forecaster:
 
     @classmethod
     def of(cls, result: Result) -> Forecaster:
-        """Return a forecaster with the predictor of a run, which knows the series that it was fitted to."""
+        """Return a forecaster with the predictor of a run and the series that it was fitted to."""
         from tsattn.forecaster.model_folder import run_arguments
 
         fitted = result.refitted or result.fitted
@@ -313,7 +313,7 @@ class Forecaster:
         in the validation windows (see `tsattn.forecaster.sample_paths`); series and channels are independent.
 
         Args:
-            frame: as in `predict`, like `horizon`, `future` and errors; points have no paths.
+            frame: as in `predict`, like `horizon`, `future` and errors. Point forecasts have no paths.
             num_samples: paths for each series.
             seed: random seed of the paths.
 
@@ -339,7 +339,7 @@ class Forecaster:
             frame: series to forecast.
             windows: origins of each series.
             step: rows between origins; `prediction_length` by default.
-            refit: train at each origin, and again on all rows before it, as `fit` does with `refit`: two trainings an
+            refit: train at each origin, and again on all rows before it, as `fit` does with `refit`: two trainings per
                 origin. By default one model, trained before the first origin, forecasts from all.
             level: as in `predict`.
 
@@ -369,7 +369,7 @@ class Forecaster:
             detail: add RMSE, sMAPE, WAPE and WQL.
 
         Returns:
-            A row a forecaster (with `by`: and group) of means over series or channels: ``windows``, ``MSE``, ``MAE``,
+            A row per forecaster (with `by`: and group) of means over series or channels: ``windows``, ``MSE``, ``MAE``,
             ``MASE``, and for quantiles ``CRPS`` and ``cover 80``, the share of actual values inside the 80 % interval.
 
         Raises:
@@ -470,7 +470,7 @@ class Forecaster:
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
 
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
-        """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
+        """Write network and scaler into one file that forecasts without tsattn; return its inputs and outputs.
 
         Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Inputs are ``context (B, L, C)``
         in original units, NaN where missing, and others that ``tsattn.json`` in the file lists.

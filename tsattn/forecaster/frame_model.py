@@ -30,7 +30,7 @@ logger = logging.getLogger("tsattn")
 
 @dataclass(frozen=True)
 class FrameModel:
-    """Options of a Forecaster, its fitted predictor, and the series of the fit; None for what is not there."""
+    """Options of a Forecaster, its fitted predictor, and the series of the fit; None for a missing part."""
 
     options: ForecasterOptions
     fitted: FittedPredictor | None
@@ -55,7 +55,7 @@ class FrameModel:
         fitted, task = self.needed_fit, self.needed_fit.predictor.task
         if frame is not None:
             reader = reader.for_task(task).unweighted()
-            if self.series is not None:  # the very zone of these, also where no name leads back to it
+            if self.series is not None:  # their own zone, even if it has no name
                 reader = replace(reader, zone_of=self.series.panel.time)
             panel = reader.read(frame, source, future=future)
             source = str(frame) if isinstance(frame, str | Path) else source
@@ -68,11 +68,11 @@ class FrameModel:
         return with_future(last, future, reader), fitted
 
     def kind_of(self, frame: Any, panel: Panel) -> FrameKind:
-        """Return the kind of frame that forecasts of a frame are given in."""
+        """Return the kind of frame in which forecasts of a frame are returned."""
         return FrameKind.of(frame, panel) if frame is not None or self.series is None else self.series.kind
 
     def forecasts(self, frame: Any, horizon: int, future: Any, level: Any) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
-        """Return forecasts, made when they are asked for, and the kind of frame to give them in."""
+        """Return forecasts, computed when they are read, and the kind of frame to return them in."""
         scenarios, made = scenarios_of(future), list[Iterator[pd.DataFrame]]()
         for name, one in ({None: future} if scenarios is None else scenarios).items():
             is_known = frame is None or bool(made)  # the frame is the same each time
@@ -85,7 +85,7 @@ class FrameModel:
         return self.kind_of(frame, panel), itertools.chain.from_iterable(made)
 
     def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
-        """Return frames of a batch of series each, made when they are asked for; the panel is checked at once."""
+        """Return a frame for each batch of series, computed when it is read; the panel is checked at once."""
         panel = match_task(panel, fitted.predictor.task, "the frame")
         fitted, size = self._with_levels(fitted, panel, level), self.options.batches[0]
         predictor = fitted.predictor
@@ -134,7 +134,7 @@ class FrameModel:
                 counts = window + 1, windows, len(numbers), len(panel)
                 logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
             whole = panel.take(numbers)
-            # what a covariate lacks after an origin is imputed, as in the windows of a training: these rows have come
+            # missing covariates after an origin are imputed, as in training windows: these rows are in the past
             seen = replace(whole.until(ends[numbers, window]), fills_ahead=True)
             with quiet(window > 0):  # the first has the shortest series
                 if fitted is None or refit or not options.predictor.needs_fit:

@@ -27,13 +27,13 @@ _CUTOFF, _SCENARIO = "cutoff", "scenario"
 def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
     """Return forecasts beyond the end of each series: a row for each series (or channel) and step.
 
-    Columns are ids and time stamps as the data name them, ``predictions``, and a quantile each, named by its level,
-    ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``; a
-    long table names its channels in ``target_name``. Series are sorted by id, channels stay in the order of the data.
+    Columns are ids and time stamps as the data name them, ``predictions``, and a column for each quantile, named by its
+    level, ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``;
+    a long table names its channels in ``target_name``. Series are sorted by id, channels stay in the order of the data.
 
     Args:
         forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` if the output has Q quantiles.
-        task: what was forecast.
+        task: the task that was forecast.
         output: form of the forecast.
         panel: the series.
         first: number of the first series that is forecast.
@@ -99,7 +99,7 @@ class FrameKind:
     """Kind of a frame; files are read as frames of pandas.
 
     Attributes:
-        library: ``pandas``, ``polars``, ``pyarrow`` or another one that narwhals makes frames of.
+        library: ``pandas``, ``polars``, ``pyarrow`` or another library that narwhals supports.
         period: frequency of its periods; None if time is anything else.
         has_dates: whether time is dates, without a time of day.
     """
@@ -112,11 +112,11 @@ class FrameKind:
         if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
             raise ValueError(f"{self.library} is no library of frames")
         if self.period is not None:
-            pd.PeriodDtype(self.period)  # which refuses what is no frequency
+            pd.PeriodDtype(self.period)  # this refuses unknown frequencies
 
     @classmethod
     def of(cls, frame: Any, panel: Panel) -> FrameKind:
-        """Return the kind of a frame that was read as a panel; lazy frames count as what they are computed to."""
+        """Return the kind of a frame that was read as a panel; a lazy frame counts as its computed kind."""
         if isinstance(frame, pd.DataFrame | pd.Series):
             return cls(period=_period(frame, panel.time_name))
         known = nw.from_native(frame, pass_through=True)
@@ -158,7 +158,7 @@ def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
 
 
 def plain_forecast(frame: Any) -> pd.DataFrame:
-    """Return a frame of forecasts of any kind as one of pandas with time stamps."""
+    """Return a frame of forecasts of any kind as a pandas frame with time stamps."""
     plain = as_frame(frame, "the forecast")
     stamps = {}
     for name, kind in plain.dtypes.items():

@@ -44,7 +44,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("arguments", "predictor", "task", "scaler", "output"), dict),
     **{"history": dict | None, "conformal": dict | None},
 }
-# of the Trainer of a run, what decides how long and in which precision; the rest is of its machine
+# Trainer options of a run that decide how long and in which precision; the others belong to its machine
 _OF_TRAINER = (
     *("precision", "plugins", "deterministic", "max_epochs", "max_time", "gradient_clip_val"),
     *("gradient_clip_algorithm", "accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch"),
@@ -63,7 +63,7 @@ class SavedModel:
     copula: StepCopula | None = None
 
     def check_agrees(self, given: Mapping[str, Any], described: Predictor, folder: Path) -> None:
-        """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
+        """Refuse a folder whose arguments or series do not belong to the model of its weights."""
         fitted, task, output = self.fitted, self.fitted.predictor.task, self.fitted.predictor.output
         # a table of a folder may have named them, not the arguments
         roles = [name for name in ("past_covariates", "future_covariates", "static") if given[name]]
@@ -145,7 +145,7 @@ def _read(folder: Path, names: Collection[str]) -> SavedModel:
     try:
         typed(content, _TYPES, CONTENT)
         typed(content["arguments"], dict.fromkeys(names, Any), "arguments")
-        # copies begin where new parameters do in memory; views into the file do not, and their products round otherwise
+        # copies are aligned in memory as new parameters are; views into the file are not, and round differently
         weights = {name: tensor.clone() for name, tensor in load_file(folder / _WEIGHTS).items()}
         series = None
         if content["history"] is not None:
@@ -180,7 +180,7 @@ def _of_run(run: RunFolder, names: Collection[str]) -> SavedModel:
 
 
 def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Return the arguments, of these names, of a `Forecaster` that forecasts, and is fitted again, as a run was."""
+    """Return the arguments of a `Forecaster`, of these names, that forecasts and is fitted again as a run was."""
     task, output = fitted.predictor.task, fitted.predictor.output
     given = dict((config.get("data") or {}).get("init_args") or {})
     model, trainer = (dict(config.get(part) or {}) for part in ("model", "trainer"))
@@ -200,7 +200,7 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
         **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
         "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
         **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
-        # None may be what was asked for, where it is not the default
+        # None may have been asked for, if it is not the default
         "trainer": {name: trainer[name] for name in _OF_TRAINER if trainer.get(name, defaults[name]) != defaults[name]},
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
@@ -210,7 +210,7 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
 
 
 def _description(predictor: Predictor) -> dict[str, Any]:
-    """Return the description of a predictor, with the context that it looks at if that is not the run's."""
+    """Return the description of a predictor, with its context length if that is not the run's."""
     description = predictor.description
     if predictor.needs_fit or "context_length" not in description:
         return description

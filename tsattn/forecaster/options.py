@@ -25,7 +25,7 @@ from tsattn.training.execution import Execution
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, check_accelerator, listed
 
-if TYPE_CHECKING:  # what forecasts without a fit needs no Lightning
+if TYPE_CHECKING:  # forecasts without a fit need no Lightning
     from tsattn.experiments import Experiment
 
 AUTO = "auto"
@@ -35,12 +35,12 @@ MODEL = (
 )
 """Options of a training that are arguments of `ForecastingModule`."""
 
-_UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
+_UNCHOSEN_CONTEXT = 336  # without a fit, and until `fit` has chosen one
 _QUANTILES = (0.1, 0.5, 0.9)
 _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _WATCHING = {"callbacks": "lightning.pytorch.callbacks.Callback", "logger": "lightning.pytorch.loggers.Logger"}
-_COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # of the Trainer, for a forecast
+_COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # Trainer arguments for a forecast
 _OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}  # own options
 
 
@@ -146,7 +146,7 @@ class ForecasterOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:
-        """Check the arguments of `Forecaster` by name; a `UserError` for one that is wrong, or given twice."""
+        """Check the arguments of `Forecaster` by name; a `UserError` for an argument that is wrong, or given twice."""
         training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
         attention, keeps = given["attention"], bool(training.checkpoints or training.save_top_k != 1)
         is_plain = attention is None and given["distribution"] is None and not keeps
@@ -230,7 +230,7 @@ class ForecasterOptions:
         return FittedPredictor(predictor.eval(), scaler)
 
     def summary(self, defaults: Mapping[str, Any]) -> str:
-        """Return what is forecast and by what, in a few words, and the arguments that are not the defaults."""
+        """Describe model and forecast in a few words, and name the arguments that are not the defaults."""
         description, quantiles = self.predictor.description, self.output.quantiles
         kinds = "/".join(dict.fromkeys(layer["kind"] for layer in listed(description.get("attention"))))
         context = description.get("context_length") or (AUTO if self.chooses_context else self.data.context_length)
@@ -247,7 +247,7 @@ class ForecasterOptions:
 
 
 def nested(data: Mapping[str, Any], training: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return options as arguments of `Forecaster`, which has these names; all others stand in their group."""
+    """Return options as arguments of `Forecaster`, if it has these names; all others go into their group."""
     own, groups = {*names}, {"data": data, "training": training}
     flat = {name: value for name, value in {**data, **training}.items() if name in own}
     return {**flat, **{key: {name: group[name] for name in group if name not in own} for key, group in groups.items()}}
@@ -259,7 +259,7 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if part is not None and not isinstance(part, cls | Mapping):
         raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
     known, named = _defaults(cls), _named(cls, part)
-    if isinstance(part, cls):  # an object has its own defaults, which give way to arguments alone
+    if isinstance(part, cls):  # an object has its own defaults, which only arguments override
         literal = {key: getattr(part, key) for key in known}
         named |= {key: value for key, value in literal.items() if _plain(given.get(key)) in (None, _plain(known[key]))}
     for key in named:

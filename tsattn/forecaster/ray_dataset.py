@@ -28,7 +28,7 @@ def predict_dataset(
     """Forecast a Ray dataset on its cluster; return a lazy dataset with the columns of `Forecaster.predict`.
 
     Args:
-        forecaster: fitted, or one that needs no fit.
+        forecaster: a fitted forecaster, or a forecaster that needs no fit.
         dataset: ``ray.data.Dataset`` of long rows, or of wide rows, which are one series.
         horizon: as in `Forecaster.predict`, like `level`.
         level: intervals.
@@ -64,8 +64,8 @@ def predict_dataset(
     how = {"batch_size": None, "batch_format": "pyarrow", "compute": pool, **resources}
     sent = copy.copy(forecaster)  # small enough for many machines
     sent.result = sent.copula = None
-    sent._options = replace(forecaster._options)  # without what was made for this machine
-    if forecaster.series is not None:  # time stamps are converted to the zone of these
+    sent._options = replace(forecaster._options)  # without objects of this machine
+    if forecaster.series is not None:  # time stamps are converted to the zone of these series
         one = forecaster.series.panel.take(np.array([0])).last_rows(1)
         errors = forecaster.series.seasonal_error[:1]
         sent.series = replace(forecaster.series, panel=one, trained_until={}, seasonal_error=errors)

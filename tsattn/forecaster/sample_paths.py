@@ -2,7 +2,7 @@
 
 The copula is the ranks, over validation windows, of each target's level in its forecast. A path takes the levels of a
 window, so that its steps depend on each other as errors did. With many paths each step gets one level in each N-th of
-(0, 1), so its marginals stay as forecast: the Schaake shuffle of Clark et al. (2004).
+(0, 1), and its marginals stay as forecast. This is the Schaake shuffle of Clark et al. (2004).
 
 Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """
@@ -58,7 +58,7 @@ class StepCopula:
         return cls(filled.argsort(0).argsort(0).astype(np.int32))
 
     def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
-        """Draw levels `(B, steps, C, N)`, a generator a window; channels and stretches of T steps are independent."""
+        """Draw levels `(B, steps, C, N)`, one generator a window; channels and stretches of T steps are independent."""
         W, T = self.ranks.shape
         stretches, times = -(-steps // T), -(-paths // W)
         drawn = np.empty((len(generators), stretches * T, channels, paths))
@@ -217,7 +217,7 @@ class PathSampler:
                 generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
                 drawn = self._paths(copula, batch, horizon, paths, generators)
             values = series.units.restore(drawn, batch.series_id)
-            if predictor.forecasts_counts:  # a scaled float is off a little; between quantiles is no whole number
+            if predictor.forecasts_counts:  # scaled floats are slightly off, and quantiles are interpolated
                 values = values.round().clamp(min=0).add_(0.0)  # no minus zero
             made = future_frame([values.mean(-1)], predictor.task, Output(), panel, first).drop(columns="predictions")
             T, N = values.shape[1], values.shape[-1]

@@ -181,10 +181,10 @@ def measured_tables(
     folder: Path | None = None,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """Measure a predictor and both baselines, by name; a folder takes rows too many for memory."""
+    """Measure a predictor and both baselines, by name; `folder` takes rows if they are too many for memory."""
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
-    history = np.array([rows.start for rows in origins])  # no scale may know what is scored
+    history = np.array([rows.start for rows in origins])  # no scale may use rows that are scored
     series = scaled_series(panel, fitted.scaler, history)
     predictors = {predictor.name: predictor}
     season = f"seasonal naive ({task.season_length} steps)"
@@ -198,7 +198,7 @@ def measured_tables(
     tables: dict[str, ErrorTable] = {}
     for name, one in predictors.items():
         windows = WindowDataset(series, origins, one.context_length, task.prediction_length, one.seasons)
-        # a generator of its own: else it draws from torch's, and so into a training in another thread
+        # its own generator: torch's would be drawn from, and disturb a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())
         path = None if folder is None else folder / f"{len(tables)}.parquet"
         seen = watch if one is predictor else None

@@ -50,7 +50,7 @@ class Pair:
 
     Attributes:
         dataset: its name.
-        model: that is compared.
+        model: the compared model.
         against: the reference.
         horizon: None for the mean over all.
         mse: difference of the MSE.
@@ -68,18 +68,18 @@ class Pair:
 
     @property
     def verdict(self) -> str:
-        """Of the MSE."""
+        """The verdict on the MSE."""
         return self.mse.verdict(self.margin)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the records say to a question.
+    """The answer of the records to a question.
 
     Attributes:
         question: of a suite, or one that no suite poses.
-        data: the data sets that have all its models.
-        estimate: on one data set its difference, on several a claim; None on none.
+        data: the data sets that have all models of the question.
+        estimate: a difference for one data set, a claim for several; None without a data set.
         corrected: the p-value after Holm's correction; None for exploration.
         margin: differences below it count as equal.
     """
@@ -92,18 +92,18 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """``undecided`` also where Holm's correction leaves open what the interval alone decides."""
+        """The verdict; ``undecided`` if Holm's correction leaves open what the interval alone decides."""
         verdict = "undecided" if self.estimate is None else self.estimate.verdict(self.margin)
         is_open = self.corrected is not None and not self.corrected < 0.05
         return "undecided" if is_open and verdict in ("better", "worse") else verdict
 
 
 class Analysis:
-    """What the records of one suite or several say.
+    """Analysis of the records of one suite or several suites.
 
     Args:
         records: of runs.
-        published: numbers of others.
+        published: numbers that others published.
 
     Raises:
         UserError: if no run is done, or suites call different runs by the same name.
@@ -157,7 +157,7 @@ class Analysis:
         return self.suites.get(self.runs.loc[self.runs["dataset"] == dataset, "suite"].iloc[0])
 
     def margin(self, datasets: Iterable[str]) -> float:
-        """Differences below it count as equal on these data sets: the narrowest of their suites."""
+        """The margin on these data sets, the narrowest of their suites: differences below it count as equal."""
         suites = filter(None, map(self.suite_of, datasets))
         return min((suite.margin for suite in suites), default=0.01)
 
@@ -165,8 +165,8 @@ class Analysis:
     def shown(self) -> Mapping[str, tuple[str, ...]]:
         """By data set, the models that are compared, the reference first.
 
-        They are attentions of the first predictor with several; where there is none, the best linear model and all
-        others that learn something.
+        These are the attentions of the first predictor with several, or else the best linear model and all others that
+        learn something.
         """
         found = {}
         for name in self.datasets:
@@ -189,7 +189,7 @@ class Analysis:
         return found
 
     def label(self, dataset: str, model: str) -> str:
-        """The name of a model; of a ridge with its context, as ``ridge (context 104)``."""
+        """The name of a model; a ridge is named with its context: ``ridge (context 104)``."""
         if self.kinds[model] not in (("ridge",), ("shared_ridge",)):
             return model
         runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
@@ -197,7 +197,7 @@ class Analysis:
         return model if contexts.empty else ridge_label(contexts, model)
 
     def short(self, model: str) -> str:
-        """The attention of a shown model; its whole name where models without attention are shown, too."""
+        """The short name of a shown model: its attention, or the whole name if no attentions are compared."""
         return self.parts[model][1] if any(model in models for models in self._attentions.values()) else model
 
     @cached_property
@@ -230,7 +230,7 @@ class Analysis:
 
     @cached_property
     def scores(self) -> pd.DataFrame:
-        """A row for each data set and model: means over seeds and horizons. A model that lacks a horizon has none."""
+        """A row for each data set and model: means over seeds and horizons; no row for a model that lacks a horizon."""
         parts = []
         for name in self.datasets:
             horizons = self.horizons[name]
@@ -241,7 +241,7 @@ class Analysis:
         return pd.concat(parts).reset_index().set_index(["dataset", "model"])
 
     def score(self, dataset: str, model: str, column: str = "mse") -> float:
-        """A mean over seeds and horizons; NaN where a horizon is missing."""
+        """A mean over seeds and horizons; NaN if a horizon is missing."""
         return float(self.scores[column].get((dataset, model), math.nan))
 
     def linear(self, dataset: str) -> str | None:
@@ -269,7 +269,7 @@ class Analysis:
         return min(values, key=values.__getitem__, default=None)
 
     def published(self, dataset: str) -> list[tuple[Published, float, float]]:
-        """Numbers of others, with their mean MSE and MAE over the horizons of a data set, the lowest MSE first."""
+        """Published numbers with mean MSE and MAE over a data set's horizons: complete tests first, then by MSE."""
         horizons = self.horizons[dataset]
         found = [(one, *one.mean(horizons)) for one in self._published if one.dataset == dataset]
         return sorted(
@@ -289,16 +289,16 @@ class Analysis:
         horizons: Sequence[int] | None = None,
         alike: Collection[str] = (),
     ) -> Difference:
-        """Compare the mean log error of models with that of another; where it cannot be, a reason is all there is.
+        """Compare the mean log error of models with another model's; if that is impossible, return only a reason.
 
         Args:
             dataset: its name.
-            models: compared, all with the same weight.
-            against: what they are compared with.
+            models: compared models, all with the same weight.
+            against: the model that they are compared with.
             metric: ``mse`` or ``mae``.
             horizons: all of the data set by default.
-            alike: models that show how much seeds vary, too; by default those of the same predictors,
-                or all that are shown where none has several attentions.
+            alike: more models for the seed variance; by default all models of the same predictors, or all shown models
+                if no predictor has several attentions.
         """
         weights = {against: -1.0} | dict.fromkeys(models, 1 / len(models))
         chosen = self.horizons[dataset] if horizons is None else horizons
@@ -324,7 +324,7 @@ class Analysis:
                 variances=variances,
             )
             few = f"{dataset} has too few test windows for two blocks at horizon {max(chosen)}"
-            return replace(found, reason=few) if found.blocks < 2 else found  # in steps, not in stretches
+            return replace(found, reason=few) if found.blocks < 2 else found  # the reason counts steps, not stretches
         except UserError as error:
             return replace(blank, reason=str(error))
 
@@ -360,7 +360,7 @@ class Analysis:
 
     @cached_property
     def claims(self) -> Mapping[str, Claim]:
-        """By short name, the mean difference in MSE from the reference over data sets, if there are three."""
+        """By short name, the mean difference in MSE from the reference over data sets, if there are at least three."""
         by_attention: dict[str, dict[str, Estimate]] = {}
         for pair in self.pairs:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
@@ -371,12 +371,12 @@ class Analysis:
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
-        """Where each data set comes from, as its suite says."""
+        """The source of each data set, as its suite names it."""
         return {name: suite.data[name].group for name in self.datasets if (suite := self.suite_of(name)) is not None}
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:
-        """Answers to the suites' questions, those posed before the runs first and corrected for each other."""
+        """Answers to the suites' questions: first questions posed before the runs, corrected for each other."""
         asked: dict[Question, tuple[str, ...]] = {}
         for suite in self.suites.values():
             for question in suite.questions:
@@ -410,7 +410,7 @@ class Analysis:
 
 
 def _kinds(backbone: Any) -> Iterable[str]:
-    """The kinds in a description, of its members or of itself, and of its attention."""
+    """The kinds in a description: of its predictor, its members and their attentions."""
     if isinstance(backbone, str):
         yield backbone
     elif isinstance(backbone, Mapping):

@@ -43,8 +43,8 @@ class Comparison:
     """Models compared on the same test windows.
 
     Attributes:
-        records: a row a run.
-        models: names of the models that are compared; the others are compared with the first.
+        records: one row per run.
+        models: names of the compared models; the first is the reference.
         baselines: names of reference forecasts, which are not part of the question.
         margin: differences below it count as equal.
     """
@@ -56,11 +56,11 @@ class Comparison:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """A row a model.
+        """One row per model.
 
-        ``MSE`` and ``MAE`` are means over seeds, on the scale of the training rows. ``difference`` is that of the MSE
-        from the first model's in percent, ``low`` and ``high`` are the ends of its 95 % interval, and ``reason`` says
-        why there is none. The others are ``verdict``, ``seconds`` of a fit, ``parameters`` and ``seeds``.
+        ``MSE`` and ``MAE`` are means over seeds, on the scale of the training rows. ``difference`` is the difference in
+        MSE from the first model, in percent. ``low`` and ``high`` are the ends of its 95 % interval; ``reason`` says
+        why the interval is missing. Other columns are ``verdict``, ``seconds`` of a fit, ``parameters`` and ``seeds``.
         """
         rows = {}
         for name in (*self.models, *self.baselines):
@@ -75,14 +75,14 @@ class Comparison:
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def _runs(self, name: str) -> pd.DataFrame:
-        """The runs of a model with the seeds that all trained models have, as differences use them."""
+        """The runs of a model with the seeds that all trained models share; differences use only these."""
         done = self.records.done
         seeds = [set(done.loc[done["predictor"] == one, "seed"].dropna()) for one in self.models]
         shared = set.intersection(*filter(None, seeds)) if any(seeds) else set()
         return done[(done["predictor"] == name) & (done["seed"].isna() | done["seed"].isin(shared))]
 
     def difference(self, model: str, metric: str = "mse") -> Difference:
-        """The difference of a model's error from that of the first one.
+        """Compare a model's error with the error of the first model.
 
         Args:
             model: its name.
@@ -108,7 +108,7 @@ class Comparison:
         return f"{row['dataset']}, {row['horizon']} steps ahead"
 
     def __str__(self) -> str:
-        """The table as text of at most 80 columns, and what it says."""
+        """The table as text of at most 80 columns, with the reasons for missing intervals."""
         table = self.table
         shown = pd.DataFrame({"MSE": table["MSE"].map("{:.4f}".format)}, table.index)
         shown[f"vs {self.models[0]}, %"] = [_percent(row) for row in table.itertuples()]
@@ -139,26 +139,26 @@ def compare(
 ) -> Comparison:
     """Compare models that differ in one thing.
 
-    ``compare("co2_mlr.yaml", attention=["standard", "mlr"])`` trains each identically, with the same seeds, and resumes
-    where an earlier call was interrupted. ``compare("runs/a", "runs/b")`` compares finished runs on the windows that
-    they share; runs that differ by their seed alone are one model.
+    ``compare("co2_mlr.yaml", attention=["standard", "mlr"])`` trains each model identically, with the same seeds, and
+    resumes an interrupted call. ``compare("runs/a", "runs/b")`` compares finished runs on the windows that they share;
+    runs that differ only in their seed count as one model.
 
     Args:
         what: a configuration (its name, an `Experiment`, or plain data), or two run folders or more.
         attention: kinds or descriptions of attentions; the first is the reference.
         vary: instead, values of one dotted path: ``{"model.learning_rate": [1e-3, 1e-4]}``.
-        seeds: how many, from the configuration's own on.
-        overrides: values of all models, by their dotted paths.
+        seeds: how many, counted from the seed of the configuration.
+        overrides: options of all models, by their dotted paths.
         baselines: whether to score ridge, seasonal naive and persistence on the same windows.
         margin: differences below it count as equal; 0.01 is 1 %.
         jobs: runs at once; by default one for each processor, and one on a GPU.
-        retry_failed: whether runs that failed before are made again.
+        retry_failed: whether to repeat runs that failed before.
         ray: the address of a Ray cluster to run on, or ``local``.
         folder: to work in; ``runs/compare/NAME`` by default.
-        say: takes lines of progress.
+        say: called with each line of progress.
 
     Raises:
-        UserError: for models that cannot be compared, naming why.
+        UserError: if models cannot be compared; the message says why.
         KeyboardInterrupt: if it was interrupted.
     """
     if len(what) != 1 or (isinstance(what[0], str | Path) and Path(what[0]).is_dir()):
@@ -174,7 +174,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of `compare`: of models, which differ in what the word `differs` says, and of baselines."""
+    """The runs of `compare`: models, which differ in the option named `differs`, and baselines."""
 
     name: str
     differs: str
@@ -191,7 +191,7 @@ class Plan:
         overrides: Mapping[str, Any] | None = None,
         baselines: bool = True,
     ) -> Plan:
-        """The plan of a comparison by the arguments of `compare`; a `UserError` for values that are not valid."""
+        """Plan a comparison from the arguments of `compare`; a `UserError` for invalid values."""
         if bool(attention) == bool(vary) or (vary and len(vary) > 1):
             raise UserError("name what differs: either attentions, or one dotted path with its values")
         path, values = (_ATTENTION, [*(attention or ())]) if attention else next(iter((vary or {}).items()))
@@ -222,18 +222,18 @@ class Plan:
         return cls(stem, path.rpartition(".")[2], tuple(models), tuple(entries))
 
     def runner(self, folder: str | Path | None, options: Options, say: Callable[[str], None]) -> Runner:
-        """What runs it, in a folder of its own."""
+        """Return the runner of this plan, with its working folder."""
         place = WorkingFolder(folder or Path("runs", "compare", self.name))
         return Runner("comparison", "", self.entries, self.entries, place, None, options, say)
 
     @property
     def jobs(self) -> int:
-        """Runs at once: one for each processor, and one on a GPU."""
+        """How many runs at once: one per processor, or one on a GPU."""
         experiment = next(entry.experiment for entry in self.entries if entry.experiment is not None)
         return processors() if device_type(experiment) == "cpu" else 1
 
     def comparison(self, runner: Runner, margin: float) -> Comparison:
-        """Compare the models that have runs; a `UserError` if the first has none, or no other one has."""
+        """Compare the models with finished runs; a `UserError` unless the first and another model have some."""
         done = [(entry, runner.row(entry) or {}) for entry in self.entries if runner.state(entry) == "done"]
         names = {entry.predictor for entry, _ in done}
         models = tuple(name for name in self.models if name in names)
@@ -312,7 +312,7 @@ class _Run:
 
 
 def _check_same_runs(one: _Run, other: _Run) -> None:
-    """Refuse finished runs whose test errors are of different things."""
+    """Refuse finished runs that were tested on different data."""
     _check_same_data(one.folder, one.experiment, other.folder, other.experiment, left_out={"path"})
     if one.fingerprint != other.fingerprint:
         raise UserError(f"{one.folder} and {other.folder} were tested on different values: their data have changed")
@@ -321,7 +321,7 @@ def _check_same_runs(one: _Run, other: _Run) -> None:
 def _check_same_data(
     name: str, one: Experiment, other_name: str, other: Experiment, left_out: Collection[str] = ()
 ) -> None:
-    """Refuse experiments whose errors are of different things: another horizon, scale, split or file."""
+    """Refuse experiments with another horizon, scale, split or file: their errors are not comparable."""
     known = [{"class_path": part.data["class_path"], **part.data["init_args"]} for part in (one, other)]
     for argument in dict.fromkeys([*known[0], *known[1]]):
         first, second = (content.get(argument) for content in known)
@@ -331,7 +331,7 @@ def _check_same_data(
 
 
 def _content(experiment: Experiment) -> dict[str, Any]:
-    """What decides the result of an experiment, but the seed: nothing of machines, files and logs."""
+    """Return the part of an experiment that decides its result: no seed, machine, file or log."""
     content = {**experiment.to_dict(), "seed_everything": None}
     content["trainer"] = {name: one for name, one in content["trainer"].items() if name not in NOT_IN_KEY}
     arguments = content["data"]["init_args"].items()
@@ -340,7 +340,7 @@ def _content(experiment: Experiment) -> dict[str, Any]:
 
 
 def _names(experiments: Sequence[Experiment]) -> list[str]:
-    """What tells experiments apart, in a few words: the value of what differs, or its path and value."""
+    """Name experiments by their differences: kinds of predictor and attention, and options with their value."""
     contents = [*map(_content, experiments)]
     predictors = [str(content["model"]["backbone"]["kind"]) for content in contents]
     attentions = [_kind(get_at(content, _ATTENTION, None)) for content in contents]
@@ -348,7 +348,7 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
         [*([one] if len(set(predictors)) > 1 else []), *([kind] if kind and len(set(attentions)) > 1 else [])]
         for one, kind in zip(predictors, attentions, strict=True)
     ]
-    # arguments of another kind differ with the kind
+    # kinds that differ are in the names already; their arguments differ with them
     if len(set(predictors)) > 1:
         left_out = "model.backbone"
     else:
@@ -372,7 +372,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _name(path: str, value: Any) -> str:
-    """``mlr`` of an attention, ``learning_rate=0.001`` of another value."""
+    """Name the model of a value: ``mlr`` for an attention, ``learning_rate=0.001`` for another option."""
     if full_path(path) != _ATTENTION:
         return f"{path.rpartition('.')[2]}={value}"
     if isinstance(value, Mapping):
@@ -383,7 +383,7 @@ def _name(path: str, value: Any) -> str:
 
 
 def _as_given(base: Experiment, path: str, value: Any) -> Any:
-    """The value of a model: a bare kind keeps the arguments of a configuration that has this kind already."""
+    """Return the value of a model; a bare kind that the configuration already has keeps its arguments."""
     given = get_at(base.to_dict(), full_path(path), None)
     return given if isinstance(given, Mapping) and given.get("kind") == value else value
 

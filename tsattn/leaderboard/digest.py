@@ -1,8 +1,8 @@
 """A digest of 20 training steps, which shows when equal experiments no longer have equal results.
 
-An experiment's key says what was run, not by which code and on which processor. So each record holds the validation
-error of 20 steps of its kind of model on embedded data. On one model of CPU it is equal to rounding. Where it is not,
-the code or a library trains differently, and records made before and after are not comparable.
+An experiment's key says what was run, but not with which code and processor. So each record also holds a validation
+error: 20 steps of its kind of model on embedded data. On one model of CPU this error is reproducible up to rounding. If
+it changes, the code or a library trains differently, and older records are not comparable with newer ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Digests:
         self.file = file
 
     def of(self, experiment: Experiment, cpu: str) -> float | None:
-        """The digest of the kind of model of an experiment; None for an ensemble, and for what is not trained."""
+        """The digest of an experiment's kind of model; None for an ensemble or an untrained predictor."""
         predictor = build_predictor(experiment.model["backbone"])
         if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
             return None
@@ -94,6 +94,6 @@ def _digest(backbone: dict[str, Any]) -> float | None:
     """The validation error after 20 steps; None for a model that cannot be trained on these data."""
     try:
         result = run(Experiment.of({**_CONTENT, "model": {"backbone": backbone}}), test=False)
-    except Exception:  # it is no result of the run that is recorded
+    except Exception:  # a failed digest must not fail the recorded run
         return None
     return float(result.fit["validation_error"])

@@ -1,4 +1,4 @@
-"""One run of a suite, in the process that makes it: trained or resumed, measured, and written as a record."""
+"""One run of a suite, in its own process: trained or resumed, measured, and written as a record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _OTHER_VERSIONS = ("format", "command", "device", "threads")
 
 @dataclass(frozen=True)
 class Work:
-    """Plain data of a run for the process that makes it; `labels` are the columns of its record that name it."""
+    """Plain data that a process needs to make a run; `labels` are the columns that name its record."""
 
     name: str
     key: str
@@ -66,7 +66,7 @@ class WorkingFolder:
         self._read: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """The record of a key; None as long as there is none."""
+        """The record of a key; None if there is none yet."""
         file = self.file(key)
         if not file.exists():
             return None
@@ -84,7 +84,7 @@ class WorkingFolder:
         write_record(self.file(row["key"]), row)
 
     def forget(self, key: str) -> None:
-        """Remove a record, so that its key is run once more."""
+        """Remove a record, so that its key is run again."""
         self._read.pop(key, None)
         self.file(key).unlink(missing_ok=True)
 
@@ -93,12 +93,12 @@ class WorkingFolder:
         return self.path / "runs" / key[:24]
 
     def log(self, key: str) -> Path:
-        """The file that takes what the process of a key prints."""
+        """The file for all output of the process of a key."""
         return self.path / "logs" / f"{key[:24]}.txt"
 
     @contextmanager
     def held(self, name: str, seconds: float = 0.0) -> Iterator[bool]:
-        """Keep other processes from a key; yields whether that was possible within so many seconds."""
+        """Lock a key against other processes; yields whether the lock was free within these seconds."""
         place = self.path / "locks"
         try:
             place.mkdir(parents=True, exist_ok=True)
@@ -108,14 +108,14 @@ class WorkingFolder:
             yield is_free
 
     def is_finished(self, work: Work) -> bool:
-        """Whether a run is done, with all its origins."""
+        """Whether a run is done, including all its rolling origins."""
         row = self.record(work.key) or {}
         return row.get("status") == "done" and len(row["origin_mse"] or ()) >= work.origins
 
 
 @contextmanager
 def held(file: Path, seconds: float = 0.0) -> Iterator[bool]:
-    """Hold a lock file; yields whether that was possible within so many seconds."""
+    """Hold a lock file; yields whether it was free within these seconds."""
     lock = FileLock(file)
     try:
         lock.acquire(timeout=seconds)
@@ -134,7 +134,7 @@ def run_entry(work: Work, folder: WorkingFolder) -> None:
     row = {**work.labels, **_provenance(work), "status": "done", "reason": ""}
     try:
         row |= _result(work, Experiment.of(work.experiment), folder)
-    except Exception as error:  # the other runs go on
+    except Exception as error:  # the other runs continue
         traceback.print_exc()
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         row |= {"status": "failed", "reason": " ".join(reason.split())[:2000]}
@@ -166,7 +166,7 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Pat
     if is_begun and place.config.exists():
         key = resume(place.path, hooks=hooks).key
     else:
-        if place.path.exists():  # it was killed before anything was kept
+        if place.path.exists():  # a process was killed before it saved anything
             shutil.rmtree(place.path)
         key = run(experiment, place.path, hooks=hooks).key
     if key != work.key:
@@ -175,13 +175,13 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Pat
 
 
 def _finished(experiment: Experiment, folders: Iterable[Path]) -> Callable[[str], Path | None]:
-    """What `Hooks.fitted` asks: the run folder of a member of an ensemble, if its run is finished."""
+    """Return the callback `Hooks.fitted`: it gives the run folder of an ensemble's member, if that run is finished."""
     places = zip(member_experiments(experiment), folders, strict=False)
     return {name: path for name, path in places if (path / "metrics.json").exists()}.get
 
 
 def _on_origin(work: Work, experiment: Experiment, place: RunFolder, members: list[Path], number: int) -> float:
-    """The validation MSE where the data end at an earlier origin; the test part is never read."""
+    """Compute the validation MSE on data that end at an earlier origin; the test set is never read."""
     name = f"origins/{number + 1}_of_{work.origins}"
     own = RunFolder(place.path / name)
     known = own.path.with_suffix(".json")
@@ -199,7 +199,7 @@ def _on_origin(work: Work, experiment: Experiment, place: RunFolder, members: li
 
 
 def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
-    """The columns of a record that come of a finished run."""
+    """Return the columns of a record that a finished run determines."""
     facts = json.loads(place.metrics.read_text())
     errors = ErrorTable.read(place.errors)
     fitted, data, execution = reopened(Experiment.read(place.config), place.best, "validate")
@@ -229,7 +229,7 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
 
 
 def windows_of(errors: ErrorTable) -> pd.DataFrame:
-    """A row a window: ``unique_id``, ``origin``, and ``squared``, ``absolute`` and ``count`` summed over channels."""
+    """One row per window: ``unique_id``, ``origin``; ``squared``, ``absolute`` and ``count`` summed over channels."""
     names = {"squared_scaled": "squared", "absolute_scaled": "absolute"}
     frame = errors.frame()[["unique_id", "origin", *names, "count"]]
     windows = frame.groupby(["unique_id", "origin"], sort=True).sum().rename(columns=names).reset_index()
@@ -241,7 +241,7 @@ def windows_of(errors: ErrorTable) -> pd.DataFrame:
 
 
 def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predictor: Predictor) -> str:
-    """How many of the training windows were seen, by a trained member if there is one."""
+    """Say how many training windows the run has seen; for an ensemble, its first trained member."""
     if not predictor.needs_fit:
         return "none"
     trained = next((fit for fit in all_fits(facts) if "training" in fit), None)
@@ -252,7 +252,7 @@ def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predict
 
 
 def _earlier_seconds(place: RunFolder) -> float:
-    """Seconds of earlier processes up to the last checkpoint; notes that this process begins now."""
+    """Return the seconds of earlier processes up to the last checkpoint; note that this process begins now."""
     file = place.path.with_suffix(".begun")
     kept = 0.0
     if file.exists() and place.last.exists():
@@ -263,7 +263,7 @@ def _earlier_seconds(place: RunFolder) -> float:
 
 
 def _highest(places: Iterable[RunFolder]) -> int | None:
-    """The most memory of a run and of its members; None where one of them is not known."""
+    """The peak memory of a run and its members, in bytes; None if any is unknown."""
     peaks = [place.noted(_PEAK) if place.path.exists() else None for place in places]
     known = [int(peak) for peak in peaks if peak is not None]
     return max(known) if len(known) == len(peaks) else None
@@ -285,7 +285,7 @@ def _provenance(work: Work) -> dict[str, Any]:
 
 
 def git_state() -> str:
-    """The commit of the package, with ``+changes`` if files differ from it; empty where there is no git."""
+    """The commit of the package, with ``+changes`` if files differ from it; empty without git."""
     home = Path(__file__).parent
 
     def git(folder: Path, *words: str) -> str:
@@ -295,7 +295,7 @@ def git_state() -> str:
     try:
         top, commit = Path(git(home, "rev-parse", "--show-toplevel")), git(home, "rev-parse", "HEAD")
         if not git(home, "ls-files", str(Path(__file__))):
-            return ""  # installed inside the repository of something else
+            return ""  # tsattn is installed inside the repository of another project
         changes = git(top, "status", "--porcelain", "--", ".", ":(exclude)benchmarks/results")
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -303,7 +303,7 @@ def git_state() -> str:
 
 
 def cpu_name() -> str:
-    """The model of the CPU, with its family and model number where the system tells them."""
+    """The model of the CPU, with its family and model number if the system gives them."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     known: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A figure of differences: a row a data set or a model, a dot with its interval for each model that is compared."""
+"""A figure of differences: one row per data set or model, with a dot and its interval for each compared model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INK, _DIM, _LINE, _PAPER, _STAR = "#25282d", "#6c727b", "#d3d6da", "#ffffff", "
 _HUES = (_INK, "#1f77b4", "#2c8c2c", "#d62728", "#8458b3", "#c8690a", "#138496", "#b8468f")
 _DARK = ("#e8eaed", "#6db3ea", "#68cf68", "#ff7b7b", "#bd9ae0", "#ffab5c", "#5cd2e4", "#ee8cc8")
 COLOURS = {_DIM: "#a3a9b2", _LINE: "#454a52", **dict(zip(_HUES, _DARK, strict=True))}
-"""Colours that are drawn, with those in the dark."""
+"""Colours of the figure, each with its replacement in dark mode."""
 
 _CROSSES = ("x", "|", "1")
 _WIDTH = 4.4  # inches: on a phone, which is 390 pixels wide, words keep their size
@@ -33,7 +33,7 @@ class Mark:
     """A value in a row of `forest`, in percent.
 
     Attributes:
-        name: in the legend; marks of one name look alike.
+        name: in the legend; marks of one name have the same style.
         value: the difference.
         low: lower end of its interval; NaN without one.
         high: upper end.
@@ -48,12 +48,12 @@ class Mark:
 
 
 def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figure:
-    """Draw differences from 0, a row a name, with their intervals.
+    """Draw differences from 0 with their intervals, one row per name.
 
     Args:
         rows: marks by the name of the row, from top to bottom.
         title: a few plain words.
-        axis: what the axis shows, with its unit.
+        axis: name of the axis, with its unit.
     """
     marks = [mark for row in rows.values() for mark in row]
     names = {form: dict.fromkeys(one.name for one in marks if one.form == form) for form in ("dot", "star", "cross")}
@@ -97,7 +97,7 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
 
 
 def _limits(marks: Sequence[Mark]) -> tuple[float, float]:
-    """The range of dots and stars, and of intervals as far as they are usual and do not make it twice as wide."""
+    """The range of the axis: near dots and stars, and intervals as far as a typical interval reaches."""
     inner = [0.0, *(one.value for one in marks if one.form != "cross" and abs(one.value) <= _FAR)]
     low, high = min(inner), max(inner)
     widths = sorted(one.high - one.low for one in marks if math.isfinite(one.high - one.low))
@@ -113,7 +113,7 @@ def _draw(ax: Axes, mark: Mark, y: float, style: Mapping[str, Any], low: float, 
     if math.isfinite(mark.low):
         ax.plot([max(mark.low, low), min(mark.high, high)], [y, y], color=style["color"], lw=style.get("lw", 1))
         for is_beyond, edge, arrow in ((mark.low < low, low, "<"), (mark.high > high, high, ">")):
-            if is_beyond:  # the interval goes on
+            if is_beyond:  # the interval continues
                 ax.plot([edge], [y], arrow, ms=5, color=style["color"], clip_on=False)
     beyond = {"marker": "<" if mark.value < low else ">", "ms": 5} if not low <= mark.value <= high else {}
     drawn = {**style, **beyond, "clip_on": False, "zorder": 4}
@@ -137,7 +137,7 @@ def inline_svg(figure: Figure, label: str) -> str:
     (view,) = re.findall(r'viewBox="[^"]*"', text.partition(">")[0])
     text = f'<svg {view} role="img" aria-label="{escape(label)}">{text.partition(">")[2]}'
     text = re.sub(r"font: (?:[a-z]+ )*([\d.]+px) [^;\"]*", r"font-size: \1", text)
-    text = text.replace("xlink:href", "href")  # whose prefix is not bound inside of HTML
+    text = text.replace("xlink:href", "href")  # HTML does not bind the prefix
     for place, colour in enumerate(COLOURS):
         text = text.replace(colour, f"var(--drawn-{place})")
     return text

@@ -25,11 +25,11 @@ from tsattn.saved_folders import write_text, write_whole
 
 MARKDOWN, HTML, PICTURE = "report.md", "report.html", "report.png"
 BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "<!-- leaderboard ends -->"
-"""Comments around the part of a README."""
+"""Comments that enclose the report's part of a README."""
 
 _DASH = "\N{EN DASH}"
 _MOST_ATTENTIONS = 4  # columns of the table; more attentions become rows
-_MOST_SETS = 12  # rows of the table; of more data sets the means are shown
+_MOST_SETS = 12  # rows of the table; with more data sets it shows means
 _FIGURE_TITLE = "Error compared with the best linear model"
 _ASKED = (
     "A question with a p-value was written down before the runs. "
@@ -68,9 +68,9 @@ class Detail:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says; sentences and cells are Markdown of code and bold words alone.
+    """The content of a page; sentences and cells are Markdown with only code and bold words.
 
-    `rows` are those of the figure, empty for none; `notes` say how to read the table, `details` are folded.
+    `rows` are the rows of the figure, empty without a figure. `notes` explain the table; `details` are folded.
     """
 
     title: str
@@ -86,7 +86,7 @@ class Page:
 
 
 def page_of(analysis: Analysis) -> Page:
-    """The page of what records say."""
+    """Build the page that reports an analysis."""
     names = ", ".join(analysis.suites) or ", ".join(analysis.datasets)
     page = Page(
         title=f"Benchmark: {names}",
@@ -124,7 +124,7 @@ def page_of(analysis: Analysis) -> Page:
 
 
 def _mean_rows(analysis: Analysis, answers: Sequence[Answer]) -> dict[str, list[Mark]]:
-    """A row a question, with the mean over data sets; its label says what is compared, and in what questions differ."""
+    """One row per question with its mean over data sets; labels name the models and what differs between questions."""
     differ = {
         name: len({getattr(one.question, name) for one in answers}) > 1 for name in ("metric", "horizons", "data")
     }
@@ -163,7 +163,7 @@ def _percent(percent: float) -> str:
 
 
 def interval_text(estimate: Estimate) -> str:
-    """A difference with its 95 % interval, ``-1.2 % (-2.0 to -0.4)``; the number alone where there is no interval."""
+    """A difference with its 95 % interval, ``-1.2 % (-2.0 to -0.4)``; only the difference without an interval."""
     low, high = estimate.percent_interval()
     ends = "" if math.isnan(low) else f" ({_signed(low)} to {_signed(high)})"
     return f"{_percent(estimate.percent)}{ends}"
@@ -186,7 +186,7 @@ def _size(value: float) -> str:
 
 
 def _answer(analysis: Analysis) -> list[str]:
-    """Whether an attention helps, by how much at most, and how the reference compares with a linear model."""
+    """Say whether an attention helps, by how much at most, and how the reference compares with a linear model."""
     pairs = [pair for pair in analysis.pairs if pair.horizon is None]
     if not pairs:
         return [_lowest(analysis, dataset) for dataset in analysis.datasets][:3]
@@ -219,7 +219,7 @@ def _answer(analysis: Analysis) -> list[str]:
 
 
 def _are(verdicts: Sequence[tuple[str, str]], word: str) -> str:
-    """``a and b are better``; nothing where none has this verdict."""
+    """``a and b are better``; empty if no model has this verdict."""
     names = dict.fromkeys(_code(name) for name, verdict in verdicts if verdict == word)
     return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {word}" if names else ""
 
@@ -230,7 +230,7 @@ def _lowest(analysis: Analysis, dataset: str) -> str:
 
 
 def _against_linear(analysis: Analysis, reference: str) -> list[str]:
-    """How the reference compares with the best linear model."""
+    """Say how the reference compares with the best linear model."""
     found: dict[str, list[str]] = {}
     for dataset in analysis.datasets:
         linear, models = analysis.linear(dataset), analysis.shown[dataset]
@@ -271,7 +271,7 @@ def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
 
 
 def _table(analysis: Analysis) -> PageTable:
-    """A row a data set with a column for each attention; a row for each attention where there are many."""
+    """One row per data set with a column per attention; with many attentions, one row per attention."""
     names = list(
         dict.fromkeys(analysis.short(model) for dataset in analysis.datasets for model in analysis.shown[dataset])
     )
@@ -306,7 +306,7 @@ def _long_table(analysis: Analysis) -> PageTable:
 
 
 def _verdicts(analysis: Analysis, dataset: str) -> str:
-    """The verdicts of a row: decided ones with their size, alike ones together."""
+    """The verdicts of a row, grouped; *better* and *worse* with the size of the difference."""
     pairs = [pair for pair in analysis.pairs if pair.dataset == dataset and pair.horizon is None]
     by_verdict: dict[str, list[str]] = {}
     for pair in pairs:
@@ -495,7 +495,7 @@ def write_report(analysis: Analysis, folder: str | Path) -> Page:
 def write_pages(
     records: Sequence[str | Path], folder: Path, readme: Iterable[str | Path], say: Callable[[str], None]
 ) -> None:
-    """Write the report of records, and its part of other files; say what is written."""
+    """Write the report of records, and update its part of each `readme`; say what is written."""
     published = shipped_numbers()
     analysis = Analysis(Records.read(*records), read_published(published) if published else ())
     page = write_report(analysis, folder)
@@ -517,14 +517,14 @@ def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:
 
 
 def readme_part(page: Page, folder: str) -> str:
-    """The answer, the figure and the table of a page, whose links name the folder of the report."""
+    """Return the part of a README: a page's answer, figure and table, with links into the report's folder."""
     where = folder.replace(os.sep, "/")
     part = _rendered("part.md.jinja", page=page, picture=f"{where}/{PICTURE}").strip()
     return f"{part} [Questions, intervals and details]({where}/{MARKDOWN})."
 
 
 def with_part(text: str, part: str) -> str:
-    """A text with another part between `BEGIN` and `END`; a `UserError` unless it has both, once and in order."""
+    """Replace the part of a text between `BEGIN` and `END`; a `UserError` unless it has both, once and in order."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise UserError(f"the file needs the lines {BEGIN} and {END}, once each")
     before, _, rest = text.partition(BEGIN)
@@ -547,7 +547,7 @@ def _rendered(name: str, **values: Any) -> str:
 
 
 def _inline(text: str) -> Any:
-    """Markdown of code and bold words as HTML."""
+    """Convert Markdown with code and bold words to HTML."""
     from markupsafe import Markup
 
     html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)).replace(" %", "\N{NO-BREAK SPACE}%")

@@ -25,7 +25,7 @@ _BLANK = {"data": {"class_path": "PublicDataModule", "init_args": {"name": "ETTh
 
 @dataclass(frozen=True)
 class Entry:
-    """A run of a suite by its names there; without an experiment, the reason why it does not apply."""
+    """A run of a suite with its labels; without an experiment, `reason` says why it does not apply."""
 
     dataset: str
     horizon: int
@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def arm(self) -> str:
-        """What tables call the predictor with its attention."""
+        """The predictor with its attention, as tables name it."""
         return label(self.predictor, self.attention)
 
     @property
@@ -54,15 +54,15 @@ class Entry:
 
 
 class Planner:
-    """Makes the plans of suites; what one plan has read and parsed the next one takes over."""
+    """Plans suites; a later plan reuses the data and experiments that an earlier plan has read."""
 
     def __init__(self) -> None:
         self._held = HeldData()
-        self._prints: dict[int, tuple[Any, str]] = {}  # with the panel, so that no other gets its id
+        self._prints: dict[int, tuple[Any, str]] = {}  # holds the panel, so that no other object gets its id
         self._made: dict[str, Any] = {}
 
     def plan(self, suite: Suite) -> list[Entry]:
-        """The runs of a suite, in its order; what does not apply is one entry an arm, data set and horizon."""
+        """The runs of a suite, in its order; a combination that does not apply is one entry for all seeds."""
         self._check(suite)
         entries = [
             entry
@@ -87,7 +87,7 @@ class Planner:
         return sorted(entries, key=rank)
 
     def entry(self, name: str, experiment: Experiment, number: int = 0) -> Entry:
-        """The run of an experiment by itself, with seed `number` from 0, or why it does not apply."""
+        """The entry of a single experiment, its seed raised by `number`, or why it does not apply."""
         with user_errors():
             data = self._held.of(experiment)
         _, task, _ = data.contents
@@ -105,7 +105,7 @@ class Planner:
         return str(self._once(f"key {_text(experiment.to_dict())}", lambda: self._new_key(experiment)))
 
     def _check(self, suite: Suite) -> None:
-        """Refuse attentions and predictors that are wrong by themselves: a combination may not apply."""
+        """Refuse attentions and predictors that are invalid alone; a valid combination may still not apply."""
         for one in suite.attentions.values():
             for given in (one.description, *one.by_data.values()):
                 for layer in given if isinstance(given, list) else [given]:
@@ -122,13 +122,13 @@ class Planner:
                     raise UserError(f"the predictor {arm.name} of the suite {suite.name}: {error}") from error
 
     def _attentions(self, suite: Suite, arm: Arm) -> list[str]:
-        """The attentions that a predictor is combined with; an empty one if it has no slot."""
+        """The attentions that a predictor is combined with; an empty name if it has no slot."""
         parts = [arm] if arm.mix is None else [suite.predictors[name] for name in arm.mix.of]
         has_slot = arm.has_attentions and any(map(_has_slot, parts))
         return list(suite.attentions) if has_slot and suite.attentions else [""]
 
     def _entries(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Iterator[Entry]:
-        """All seeds of an arm on a data set at a horizon."""
+        """All seeds of a predictor with its attention, on a data set at a horizon."""
         seeds = suite.seeds_of(data.name, horizon, arm.name, attention)
         if not seeds:
             return
@@ -156,7 +156,7 @@ class Planner:
             )
 
     def _whole(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
-        """The experiment with the first seed, of a mix or of a predictor alone."""
+        """The experiment of a mix or of a single predictor, with the first seed."""
         if arm.mix is None:
             return self._experiment(suite, data, horizon, arm, attention)
         mix = arm.mix
@@ -170,7 +170,7 @@ class Planner:
         return made
 
     def _experiment(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
-        """The experiment of a predictor alone, with the first seed."""
+        """The experiment of a single predictor, with the first seed."""
         content = {
             "seed_everything": suite.first_seed,
             "data": {**data.source, "init_args": {**data.source["init_args"], "prediction_length": horizon}},
@@ -184,7 +184,7 @@ class Planner:
         return self._parsed(with_values(content, values))
 
     def _parsed(self, content: Mapping[str, Any]) -> Experiment:
-        """Parse data, and the rest, once each for all that they are combined with: parsing takes most of the time."""
+        """Parse the data and the rest once each for all their combinations: parsing takes most of the time."""
         horizon, seed = get_at(content, _HORIZON), content["seed_everything"]
         text = _text(with_values(content["data"], {"init_args.prediction_length": None}))
         read: Experiment = self._once(text, lambda: Experiment.of({**_BLANK, "data": content["data"]}))
@@ -214,7 +214,7 @@ class Planner:
 
 
 def _check_fits(experiment: Experiment, data: ForecastDataModule) -> None:
-    """Refuse a predictor that cannot be built for its data, and data without a window of it."""
+    """Refuse a predictor that cannot be built for its data, and data without a window for it."""
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(data.contents[1], experiment.output, empty=True)
     for part in ("train", "val", "test"):
@@ -227,7 +227,7 @@ def mixed(
     parts: Mapping[str, Experiment],
     parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of,
 ) -> Experiment:
-    """Return the ensemble of experiments by name; a `UserError` names an option that trained members do not share."""
+    """Return the experiment of a mix; a `UserError` names an option that its trained members do not share."""
     trained = [part for part in mix.of if _is_trained(parts[part])]
     first = (trained or mix.of)[0]
     base = parts[first]
@@ -260,7 +260,7 @@ def _is_trained(experiment: Experiment) -> bool:
 
 
 def _member(part: Experiment, base: Experiment) -> dict[str, Any]:
-    """The description of a member, with what differs from the experiment that the ensemble is made of."""
+    """Describe a member, with its options that differ from `base`, the experiment of the ensemble."""
     member: dict[str, Any] = dict(part.model["backbone"])
     arguments = predictor_arguments(member["kind"])
     context, shared = (get_at(one.to_dict(), "data.init_args.context_length") for one in (part, base))
@@ -283,7 +283,7 @@ def _member(part: Experiment, base: Experiment) -> dict[str, Any]:
 
 
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first path at which two experiments differ."""
+    """Return the first path at which two experiments differ; None if they are equal."""
     for path in dict.fromkeys([*paths(one), *paths(other)]):
         values = [get_at(content, path, None) for content in (one, other)]
         if values[0] != values[1] and not all(isinstance(value, Mapping) for value in values):
@@ -298,7 +298,7 @@ def _text(content: Any) -> str:
 def member_experiments(
     experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
 ) -> dict[str, Experiment]:
-    """Experiments that fit the trained members of an ensemble alone, bit for bit as in it; none without a seed."""
+    """Experiments that fit each trained member of an ensemble alone, bit for bit as in it; empty without a seed."""
     ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
         return found
@@ -307,7 +307,7 @@ def member_experiments(
     for number, member in ((number, one) for number, one in enumerate(ensemble.described) if one.is_trained):
         values = {others.get(name, f"model.{name}"): value for name, value in member.options.items()}
         values |= {"model.backbone": member.predictor, "seed_everything": seeds[-1]}  # the largest
-        if experiment.model["calibrate"] is True:  # which changes no weight
+        if experiment.model["calibrate"] is True:  # calibration changes no weight
             values["model.calibrate"] = False
         if "max_steps" in member.options:
             values |= {"trainer.max_epochs": None, "trainer.max_time": None}

@@ -17,9 +17,9 @@ _MEANS_OVER = ((96, 192, 336, 720), (24, 36, 48, 60))  # the horizons that publi
 class Published:
     """Test errors that a publication gives for a model on a data set, on the train-standardised scale.
 
-    `context_length` is a number, a range, or how it was chosen. Older code leaves the last batch out: then not every
-    test window was scored (`complete_test`). Scores are ``(MSE, MAE)`` by horizon, or by ``mean``: over 96, 192, 336
-    and 720 steps, or 24, 36, 48 and 60; an MAE that is not given is NaN.
+    `context_length` is a number, a range, or how it was chosen. `complete_test` is false if older code left out the
+    last batch of test windows. `scores` holds ``(MSE, MAE)`` by horizon, or under ``mean`` the mean over
+    ``96, 192, 336, 720`` or ``24, 36, 48, 60`` steps. A missing MAE is NaN.
     """
 
     model: str
@@ -31,7 +31,7 @@ class Published:
     note: str = ""
 
     def mean(self, horizons: Sequence[int]) -> tuple[float, float]:
-        """MSE and MAE, mean over these horizons; NaN where one is not given."""
+        """MSE and MAE, mean over these horizons; NaN if a horizon is missing."""
         if "mean" in self.scores and tuple(sorted(horizons)) in _MEANS_OVER:
             return self.scores["mean"]
         nothing = math.nan, math.nan
@@ -41,7 +41,7 @@ class Published:
 
 
 def shipped_numbers() -> Path | None:
-    """The file that is included in tsattn; None where it was not installed."""
+    """The file of published numbers that tsattn includes; None if it is not installed."""
     here = Path(__file__).parent
     places = here / _NAME, here.parents[1] / "benchmarks" / _NAME
     return next((path for path in places if path.is_file()), None)

@@ -1,11 +1,11 @@
-"""Records of runs: a row each, with its scores, how it came about, and its test errors over time.
+"""Records of runs: one row per run, with its scores, its provenance, and its test errors over time.
 
 A record is one Parquet file of one row, named by the key of its experiment and written whole or not at all. The table
-of a suite, ``records.parquet``, is the concatenation of such files; its metadata hold the suite as YAML, so that a
-report needs nothing else.
+of a suite, ``records.parquet``, is the concatenation of these files. Its metadata hold the suite as YAML, so a report
+needs no other file.
 
-Test errors are kept by *stretch*: the windows of `stretch_of` consecutive origins are summed, which is an eighth of a
-horizon. Blocks of the bootstrap are at least a horizon long, so nothing is lost, and a table is a tenth as large.
+Test errors are summed by *stretch*: `stretch_of` consecutive origins, an eighth of a horizon. Blocks of the bootstrap
+are at least a horizon long, so nothing is lost, and a table is a tenth as large.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tsattn.saved_folders import write_whole
 
 FILE = "records.parquet"
 LABELS = ("dataset", "horizon", "predictor", "attention", "seed")
-"""What a suite calls a run; its ``key`` says what was run."""
+"""Columns that name a run within a suite; its ``key`` identifies the experiment."""
 
 _ERRORS = {"origin": pa.int64(), "squared": pa.float32(), "absolute": pa.float32(), "count": pa.int32()}
 SCHEMA = pa.schema(
@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
         ("context_length", pa.int32()),
         ("parameters", pa.int64()),
         ("flops", pa.float64()),
-        ("seconds", pa.float64()),  # of the fit, those of its members included
+        ("seconds", pa.float64()),  # of the fit, including the fits of its members
         ("peak_memory", pa.int64()),
         ("trained_windows", pa.string()),
         ("pretraining", pa.string()),
@@ -71,8 +71,8 @@ SCHEMA = pa.schema(
 )
 _SUITES = b"tsattn.suites"
 _NULLABLE = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype()}
-_SAME = 1e-9  # results of one key that differ by more are two results
-_SUM = 1e-4  # float32 errors may differ from the score by so much
+_SAME = 1e-9  # relative; results of one key that differ by more contradict each other
+_SUM = 1e-4  # relative difference that rounding to float32 may cause between errors and score
 
 
 class Records:
@@ -89,7 +89,7 @@ class Records:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], suites: Mapping[str, str] | None = None) -> Self:
-        """The records with these rows, in the order of their labels; missing columns are null."""
+        """Build records from rows, sorted by their labels; missing columns are null."""
         ordered = sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in ("suite", *LABELS)])
         return cls(pa.Table.from_pylist([_whole(row) for row in ordered], schema=SCHEMA), suites)
 
@@ -98,7 +98,7 @@ class Records:
         """The records in files, or in folders with a ``records.parquet``.
 
         Raises:
-            UserError: if one holds none, was changed, or two have different results of one key.
+            UserError: if a source holds no records or was changed, or two sources have different results for one key.
         """
         parts = [_read(_file(source)) for source in sources]
         if not parts:
@@ -110,19 +110,19 @@ class Records:
         return found
 
     def __len__(self) -> int:
-        """How many runs there are, failed ones included."""
+        """The number of runs, including failed runs."""
         return len(self.table)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """A row a run, without its errors over time; whole numbers are of pandas' nullable types."""
+        """One row per run, without its errors over time; integers have pandas' nullable types."""
         scalars = [name for name in SCHEMA.names if name not in _ERRORS]
         frame: pd.DataFrame = self.table.select(scalars).to_pandas(types_mapper=_NULLABLE.get)
         return frame
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """The rows of `frame` that are done; a run that several suites share is one row."""
+        """The finished rows of `frame`; a run that several suites share is a single row."""
         done = self.frame[self.frame["status"] == "done"]
         return done.drop_duplicates([*LABELS, "key"])
 
@@ -166,7 +166,7 @@ def stretch_of(horizon: int) -> int:
 
 
 def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
-    """The error columns of a record, of windows with ``origin`` (int64), ``squared``, ``absolute`` and ``count``."""
+    """Sum windows (int64 ``origin``, ``squared``, ``absolute``, ``count``) into the error columns of a record."""
     origins, places = np.unique(windows["origin"].to_numpy(np.int64), return_inverse=True)
     length = stretch_of(horizon)
     stretches = places // length
@@ -181,13 +181,13 @@ def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
 
 
 def write_record(path: Path, row: Mapping[str, Any]) -> None:
-    """Write one record into a file of its own, whole or not at all."""
+    """Write one record to a file, whole or not at all."""
     table = pa.Table.from_pylist([_whole(row)], schema=SCHEMA)
     write_whole(path, lambda file: _write(table, file))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """The row in a file of one record."""
+    """Read the row of a file that holds one record."""
     (row,) = _read(path).table.to_pylist()
     return dict(row)
 
@@ -228,7 +228,7 @@ def _read(path: Path) -> Records:
 
 
 def _check_sums(records: Records, path: Path) -> None:
-    """Refuse errors over time that are not those of the score: comparisons would be of something else."""
+    """Refuse errors over time that do not add up to the score: comparisons would not match the scores."""
     for key, mse, mae in records.done[["key", "mse", "mae"]].itertuples(index=False):
         for metric, score in (("mse", mse), ("mae", mae)):
             sums, counts, _ = records.errors(key, metric)
@@ -248,7 +248,7 @@ def _finite(value: Any) -> Any:
 
 
 def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Float32 of which the last 8 of 24 digits are 0, by less than 8e-6 of each, which compresses better."""
+    """Round to float32 with the last 8 bits 0: an error below 8e-6 of each value, and better compression."""
     bits = values.astype(np.float32).view(np.uint32)
     nearest = (bits + np.uint32(0x7F) + ((bits >> np.uint32(8)) & np.uint32(1))) & np.uint32(0xFFFFFF00)
     return np.where(np.isfinite(values), nearest.view(np.float32), values).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Running what is left of a suite by workers, and writing its table of records on the way."""
+"""Run the remaining entries of a suite with workers, and write its table of records meanwhile."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tsattn.leaderboard.records import FILE, LABELS, Records
 from tsattn.leaderboard.suite import read_suite
 from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers
 
-_WRITE_EVERY = 60.0  # seconds between two tables of records
-_LOOK_EVERY = 2.0  # seconds between two looks at other processes
+_WRITE_EVERY = 60.0  # seconds between two writes of the table of records
+_LOOK_EVERY = 2.0  # seconds between two checks of other processes
 _LOCK_PATIENCE = 120.0
-_OVERHEAD = 1.5  # seconds of a run over those of its fit, as long as none has been seen
-_ALIKE = (("dataset", "horizon", "predictor"), ("dataset", "predictor"), ("predictor",), ())  # the closest first
+_OVERHEAD = 1.5  # assumed ratio of a run's time to its fit's, until a run has ended
+_ALIKE = (("dataset", "horizon", "predictor"), ("dataset", "predictor"), ("predictor",), ())  # most similar first
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a suite is run: runs at once, threads of each, failed runs once more, and the command that asked for it."""
+    """How to run a suite: runs at once, threads of each, whether to retry failed runs, and the command that asked."""
 
     jobs: int = 1
     threads: int = 1
@@ -37,7 +37,7 @@ class Options:
 
 
 class Runner:
-    """A suite that is run in a folder; a `UserError` for a table of records that cannot be used."""
+    """Runs the entries of a suite in a folder; a `UserError` for a table of records that cannot be used."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Runner:
         before = self._written_rows()
         self._recorded = {row["key"]: row for row in before if row["status"] == "done"}
         planned = {entry.key for entry in self._whole}
-        unplanned = {_arm(entry.labels) for entry in self._whole if entry.reason}  # as where a data set is not at hand
+        unplanned = {_arm(entry.labels) for entry in self._whole if entry.reason}  # as without its data set
         others = [row for row in before if row["key"] not in planned]
         self._kept = [row for row in others if _arm(row) in unplanned]
         self._gone = len(others) - len(self._kept)
@@ -73,7 +73,7 @@ class Runner:
         options: Options,
         say: Callable[[str], None],
     ) -> Self:
-        """Plan the part of a suite within limits, see `Suite.narrowed`; None is a folder of the suite's name."""
+        """Plan the part of a suite within `limits`, see `Suite.narrowed`; the suite names the folders by default."""
         suite, planner = read_suite(file), Planner()
         part, whole = suite.narrowed(**limits), planner.plan(suite)
         entries = whole if part == suite else planner.plan(part)
@@ -91,7 +91,7 @@ class Runner:
         return str(row["status"])
 
     def row(self, entry: Entry) -> dict[str, Any] | None:
-        """The record of an entry; None as long as there is none."""
+        """The record of an entry; None if there is none yet."""
         own = self.folder.record(entry.key)
         known = self._recorded.get(entry.key)
         if own is None or (own["status"] != "done" and known is not None):
@@ -99,11 +99,11 @@ class Runner:
         return own
 
     def left(self) -> list[Entry]:
-        """The entries that are to be run, each experiment once."""
+        """The entries still to run, each experiment once."""
         return [entry for entry in self._unique() if self.state(entry) == "left"]
 
     def run(self, workers: LocalWorkers | RayWorkers) -> None:
-        """Run what is left, and write the records, also when it is interrupted."""
+        """Run the remaining entries, and write the records even after an interrupt."""
         if self.options.retry_failed:
             for entry in self._unique():
                 if self.state(entry) == "failed":
@@ -145,7 +145,7 @@ class Runner:
         with held(self.output / ".records.lock", _LOCK_PATIENCE) as is_free:
             if not is_free:
                 raise UserError(f"another process holds the records in {self.output}; repeat the command")
-            for left in self.output.glob(f"{FILE}.*.partial"):  # by a process that was killed over it
+            for left in self.output.glob(f"{FILE}.*.partial"):  # a killed process has left it
                 left.unlink(missing_ok=True)
             for row in self._written_rows():  # another process may have added some
                 if row["status"] == "done":
@@ -162,9 +162,9 @@ class Runner:
         return rows
 
     def run_all(self, ray: str | None, resume: str, *, lists: bool = False) -> bool:
-        """Say what is left, or list it and return False; run it here or on the Ray cluster of an address.
+        """Print the plan, and run it here or on the Ray cluster at the address `ray`.
 
-        It says in the end which runs failed, and, if it is interrupted, how to `resume`.
+        With `lists`, only list it and return False. At the end name failed runs; after an interrupt, how to `resume`.
         """
         self.say_plan(lists=lists)
         if lists:
@@ -201,7 +201,7 @@ class Runner:
             self.say(f"about {duration(seconds)} left, {self.options.jobs} at once")
 
     def seconds_left(self) -> float | None:
-        """How long what is left takes; None as long as no run tells."""
+        """Estimate the seconds of the remaining runs; None without a finished run."""
         left, done = self.left(), [(entry, row) for entry in self._whole if (row := self.row(entry))]
         known: dict[tuple[Any, ...], list[float]] = {}
         for entry, row in done:
@@ -220,19 +220,19 @@ class Runner:
         return total / self.options.jobs
 
     def conflicts(self) -> list[str]:
-        """Sentences about records of one CPU that were trained by code that differs."""
+        """Warnings about records of one CPU that were trained by different code."""
         rows = [{**row, **entry.labels} for entry in self._whole if (row := self.row(entry))]
         return conflicts(Records.of({"suite": self.name, **row} for row in rows).done) if rows else []
 
     def _unique(self) -> list[Entry]:
-        """The entries, without those that are the experiment of another one."""
+        """The entries, with each experiment once."""
         first: dict[str, Entry] = {}
         for number, entry in enumerate(self.entries):
             first.setdefault(entry.key or str(number), entry)
         return list(first.values())
 
     def _fail_with_members(self, left: Sequence[Entry]) -> bool:
-        """Record as failed what has a member that failed; whether there was any."""
+        """Record entries with a failed member as failed; return whether there were any."""
         failed = {one.key: self.row(one) or {} for one in self._unique() if self.state(one) == "failed"}
         lost = [(entry, key) for entry in left for key in entry.members if key in failed]
         for entry, key in lost:
@@ -256,7 +256,7 @@ class Runner:
         return Work(str(entry), entry.key, experiment, labels, *own)
 
     def _end(self, entry: Entry, outcome: str, wall: float) -> None:
-        """Say what became of a run."""
+        """Record and print the outcome of a run."""
         if outcome:
             self._fail(entry, outcome)
         row = self.row(entry)

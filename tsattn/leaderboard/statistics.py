@@ -2,23 +2,23 @@
 
 A difference is a log ratio of errors: -0.02 means that the first model's error is 2 % lower. Two things make it
 uncertain: which stretch of time was tested, and which seeds were trained. We estimate a variance for each and add them.
-There are no preliminary tests, and nothing is drawn at random.
+There are no preliminary tests and no random draws.
 
 **Time.** Neighbouring windows share steps, so their errors depend on each other. We use the circular block bootstrap
 (Politis and Romano 1992) over *origins*, the times where windows start, with *blocks* at least a horizon long. Its
-variance of a mean has a closed form, the variance of the means of all n circular blocks; we apply it to the log ratio's
+variance of a mean has a closed form: the variance of the means of all n circular blocks. We apply it to the log ratio's
 first-order terms and correct it for few blocks. Horizons cover the same time, so their standard errors add.
 
-**Seeds.** Trainings are independent, also across horizons and models. A model's *seed variance*, relative to its error,
-is its own, pooled with that of all models as one more degree of freedom. So two seeds suffice for an interval, and a
-model that trains less steadily than the others has a wider one.
+**Seeds.** Trainings are independent, also across horizons and models. We estimate a model's *seed variance*, relative
+to its squared error, from its seeds; the pooled variance of all models adds one degree of freedom. So two seeds suffice
+for an interval. A model that trains less steadily than the others gets a wider interval.
 
 **Together.** The interval is Student's, with degrees of freedom by Welch and Satterthwaite (1946) from both parts.
 
 **Data sets.** A claim about an attention is a mean over data sets, see `over_data_sets`.
 
-Limits: a difference that lasts longer than a block, as in one season alone, gets too narrow an interval; unevenly
-spaced origins count as even. `benchmarks/interval_coverage.py` measures how often intervals hold the truth.
+Limits: an interval is too narrow if a difference lasts longer than a block, as in a single season. Unevenly spaced
+origins count as even. `benchmarks/interval_coverage.py` measures how often intervals hold the truth.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tsattn.errors import UserError
 
 Array = NDArray[np.float64]
 
-_BLOCK_SHARE = 1 / 10  # of the origins: for most tests some horizons, and a dozen degrees of freedom
+_BLOCK_SHARE = 1 / 10  # of the origins: several horizons in most tests, and about a dozen degrees of freedom
 _FEWEST = 2  # blocks, or data sets, for an interval
-_POOLED_DF = 1  # how much all models say of the seed variance of one
+_POOLED_DF = 1  # degrees of freedom that all models add to one model's seed variance
 _SMALLEST_ERROR = 1e-6  # a standard error of 0 would get an infinite weight
 
 
@@ -49,9 +49,9 @@ class ModelErrors:
 
     Args:
         sums: `(S, n)` squared or absolute errors of each run, summed over the windows that start at an origin.
-        counts: `(n,)` observed values that these are sums over.
-        origins: `(n,)` when the windows start, in any unit.
-        seeds: `(S,)` of each run; `(None,)` for a model that draws nothing, as closed forms do.
+        counts: `(n,)` number of observed values in each sum.
+        origins: `(n,)` start times of the windows, in any unit.
+        seeds: `(S,)` seed of each run; `(None,)` for a model that draws no random numbers, such as a closed form.
 
     Raises:
         UserError: for errors that are negative or not finite, and for two runs of one seed.
@@ -100,12 +100,12 @@ class SeedVariance:
 
     @property
     def df(self) -> int:
-        """Degrees of freedom of all models together; 0 where nothing is known."""
+        """Degrees of freedom of all models together; 0 if no model has two seeds."""
         return sum(df for _, df in self.models.values())
 
     @property
     def value(self) -> float:
-        """Pooled over the models; NaN where nothing is known."""
+        """The variance pooled over the models; NaN if no model has two seeds."""
         return sum(value * df for value, df in self.models.values()) / self.df if self.df else math.nan
 
 
@@ -127,8 +127,8 @@ class Estimate:
     """A log ratio of errors, with its uncertainty.
 
     Attributes:
-        estimate: below 0 where the first error is lower; NaN where there is no ratio.
-        standard_error: NaN where it is unknown.
+        estimate: below 0 if the first error is lower; NaN if a ratio does not exist.
+        standard_error: NaN if it is unknown.
         df: degrees of freedom of the standard error.
         reason: why the standard error is unknown; empty otherwise.
     """
@@ -145,7 +145,7 @@ class Estimate:
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of no difference; NaN where the standard error is unknown."""
+        """Two-sided p-value of no difference; NaN if the standard error is unknown."""
         if self.standard_error == 0:
             return float(self.estimate == 0)
         return 2 * float(stdtr(self.df, -abs(self.estimate) / self.standard_error))
@@ -181,8 +181,8 @@ class Difference(Estimate):
     """A difference between models on one data set.
 
     Attributes:
-        blocks: how many fit into the test part, the fewest at any horizon.
-        seeds: that the trained models share, the fewest at any horizon; 0 where none is trained.
+        blocks: how many fit into the test set; the fewest at any horizon.
+        seeds: how many the trained models share; the fewest at any horizon; 0 without a trained model.
         time_error: the standard error over time alone.
         seed_error: the standard error over seeds alone.
     """
@@ -204,17 +204,17 @@ def difference(
     """Compare models on one data set: the weighted sum of the logs of their errors, each a mean over horizons.
 
     Args:
-        tables: for each horizon, the errors of models by name. Models that are not compared add to the seed variance.
+        tables: for each horizon, the errors of models by name. Models that are not compared improve the seed variance.
         weights: of the compared models, with sum 0: ``{"mlr": 1, "standard": -1}`` for a pair,
             ``{"swa": 0.5, "mlr": 0.5, "standard": -1}`` for a contrast.
-        horizons: of each table, in origins; in steps where a window starts at each step.
+        horizons: horizon of each table, in origins; origins equal steps if a window starts at each step.
         variances: of each table; by default its `seed_variance`. Where no model has two seeds, pass the variance of
             another horizon or data set.
         block_share: length of a block as a share of the origins; a block is never shorter than a horizon.
 
     Returns:
-        The difference. It has no standard error, and a reason, where a test part holds fewer than two blocks, the seed
-        variance is unknown, or a model has error 0.
+        The difference. Without a standard error it has a reason: fewer than two blocks in a test set, an unknown seed
+        variance, or a model with error 0.
 
     Raises:
         UserError: if a model has no runs, or two do not share their windows or any seed.
@@ -230,7 +230,7 @@ def difference(
         if not mean.any():
             return replace(blank, reason=f"{name} has error 0, so its ratio to others does not exist")
     blank = replace(blank, estimate=sum(weight * math.log(means[name].mean()) for name, weight in weights.items()))
-    slopes = {name: weight / means[name].sum() for name, weight in weights.items()}  # of the estimate, by each mean
+    slopes = {name: weight / means[name].sum() for name, weight in weights.items()}  # derivatives by each mean
     trained = {name: slopes[name] * means[name] for name in weights if tables[0][name].is_trained}
     for one in parts:
         if one.blocks < _FEWEST:
@@ -249,7 +249,7 @@ def difference(
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """The windows of one horizon, with the errors of the compared models, mean over the seeds that they share."""
+    """Windows of one horizon, with the errors of the compared models: means over the seeds that they share."""
 
     sums: Mapping[str, Array]
     counts: Array
@@ -279,11 +279,11 @@ class _Windows:
         return len(self.counts) / self.length
 
     def variance_of_mean(self, moves: Array) -> float:
-        """The circular block bootstrap's variance of the mean of values `(n,)` with mean 0, corrected for few blocks.
+        """Estimate the variance of the mean of values `(n,)` with mean 0 by the circular block bootstrap.
 
-        Block means spread around the mean of all, which varies too. If the autocovariance falls linearly to 0 at lag h,
-        as that of means over h steps does, a mean of b neighbours varies by (1 - h / 3b) / b, less where blocks that
-        wrap around join both ends of the test part. So we know which share of that the mean of all has.
+        Block means spread around the overall mean, which varies too; this corrects for few blocks. Suppose that the
+        autocovariance falls linearly to 0 at lag h, as for means over h steps. Then a mean of b neighbours has variance
+        `(1 - h / 3b) / b`, less for blocks that wrap around the test set. So the overall mean's share is known.
         """
         n, b, h = len(moves), self.length, self.horizon
         of_block = (1 - h / (3 * b) - h / (3 * n) * (1 - h / (2 * b))) / b
@@ -293,10 +293,10 @@ class _Windows:
 
 
 def _over_time(parts: Sequence[_Windows], slopes: Mapping[str, float]) -> tuple[float, float]:
-    """Variance over time of the estimate, and its degrees of freedom: standard errors of horizons add.
+    """Estimate the variance over time and its degrees of freedom; standard errors of horizons add.
 
-    Spreads of overlapping block means have 1.5 (k - 1) degrees of freedom (Meketon and Schmeiser 1984), and fewer where
-    windows overlap for long. What is random in a standard error is proportional to 1 / sqrt(df), and adds too.
+    The variance of overlapping block means has `1.5 (k - 1)` degrees of freedom for k blocks (Meketon and Schmeiser
+    1984), fewer if windows overlap for long. Errors of standard errors go as `1 / sqrt(df)`, and add too.
     """
     errors, unsure = 0.0, 0.0
     for one in parts:
@@ -311,9 +311,9 @@ def _over_time(parts: Sequence[_Windows], slopes: Mapping[str, float]) -> tuple[
 def _over_seeds(
     parts: Sequence[_Windows], shares: Mapping[str, Array], known: Sequence[SeedVariance]
 ) -> list[tuple[float, int]]:
-    """Variance over seeds of the estimate: a sum of independent parts, one a model, with their degrees of freedom."""
+    """Variance over seeds of the estimate: independent parts, one per model, with their degrees of freedom."""
     df: dict[str, int] = {}
-    for one in {id(one): one for one in known}.values():  # a variance lent to a horizon tells nothing twice
+    for one in {id(one): one for one in known}.values():  # a variance lent to another horizon counts once
         for name, (_, own) in one.models.items():
             df[name] = df.get(name, 0) + own
     totals = dict.fromkeys(df, 0.0)
@@ -321,7 +321,7 @@ def _over_seeds(
         for name, share in shares.items():
             factor, pooled = share[place] ** 2 / part.seeds, 1.0
             if name in variance.models:
-                pooled = _POOLED_DF / (df[name] + _POOLED_DF)  # its own counts by its degrees of freedom
+                pooled = _POOLED_DF / (df[name] + _POOLED_DF)  # the model's own variance has the rest of the weight
                 totals[name] += factor * (1 - pooled) * variance.models[name][0]
             for other, (value, own) in variance.models.items():
                 totals[other] += factor * pooled * value * own / variance.df
@@ -334,11 +334,11 @@ class Claim(Estimate):
 
     Attributes:
         between: the standard deviation of the true differences between sources.
-        sources: where the data sets come from; as many as data sets unless some share one.
+        sources: number of sources whose data sets have an interval.
         better: on how many data sets the first error is lower.
         worse: on how many it is higher.
-        sign_p: of the sign test that both are as likely.
-        left_out: data sets without a standard error, which count for the signs alone.
+        sign_p: p-value of the sign test: both signs are equally likely.
+        left_out: data sets without a standard error; they count only for the signs.
     """
 
     between: float = math.nan
@@ -352,21 +352,21 @@ class Claim(Estimate):
 def over_data_sets(differences: Mapping[str, Estimate], sources: Mapping[str, str] | None = None) -> Claim:
     """Estimate the mean difference of all data sets like these, by random effects.
 
-    Data sets of one source are likely to be alike: their mean, by random effects too, counts as one data set. Signs are
-    counted by data set.
+    Data sets of one source are likely to be similar, so their mean (also by random effects) counts as one data set.
+    Signs are counted by data set.
 
-    Weights follow DerSimonian and Laird (1986), in closed form. The interval is Student's with one degree of freedom
-    less than data sets, as Hartung and Knapp's (2001). Its standard error is the jackknife's: how far the mean moves
-    when each data set is left out, squared and summed. In simulations of seven data sets whose standard errors differ
-    tenfold, theirs held the truth in 90 to 92 %, this one in 93 to 95 %. Data sets that cover the same days are not
-    independent.
+    Weights follow DerSimonian and Laird (1986), in closed form. The interval is Student's; as in Hartung and Knapp
+    (2001), its degrees of freedom are the sources less one. Its standard error is the jackknife's: how far the mean
+    moves without each source, squared and summed. We simulated seven data sets whose standard errors differ tenfold.
+    Hartung and Knapp's interval held the truth in 90 to 92 %. This interval held it in 93 to 95 %. Data sets of the
+    same days are not independent.
 
     Args:
         differences: by data set.
-        sources: of data sets that share one; each is one of its own by default.
+        sources: source of each data set that shares one; by default each data set is its own source.
 
     Returns:
-        The claim; without an interval, for a reason, where fewer than two sources have one.
+        The claim; with a reason instead of an interval if fewer than two sources have an interval.
     """
     signs = [np.sign(one.estimate) for one in differences.values()]
     better, worse = signs.count(-1), signs.count(1)
@@ -396,7 +396,7 @@ def over_data_sets(differences: Mapping[str, Estimate], sources: Mapping[str, st
 
 
 def _random_effects(values: Array, variances: Array) -> tuple[Array, float]:
-    """Weights of values with these variances, and the variance between their truths."""
+    """Return the weights of values with these variances, and the variance between the true values."""
     weights = 1 / variances
     if len(values) == 1:
         return weights, 0.0
@@ -409,7 +409,7 @@ def holm(p_values: ArrayLike) -> Array:
     """Correct the p-values of a family of questions that were named before the runs, by Holm's method (1979).
 
     Args:
-        p_values: NaN for a question without an interval; it counts as one of the family and stays NaN.
+        p_values: NaN for a question without an interval; it counts as part of the family and stays NaN.
     """
     from statsmodels.stats.multitest import multipletests
 

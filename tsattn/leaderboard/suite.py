@@ -42,7 +42,7 @@ from tsattn.errors import UserError, did_you_mean, is_whole_number, one_of, show
 from tsattn.experiments.configs import full_path
 
 ORDER = ("seed", "horizon", "dataset", "predictor", "attention")
-"""Order of the runs unless a suite names another, what changes least first."""
+"""Default order of the runs; what changes least comes first."""
 
 _SET_BY_SUITE = ("data.init_args.prediction_length", "seed_everything", "data.class_path", "model.backbone")
 
@@ -111,12 +111,12 @@ KEYS = {
         "posed": "`before` the runs, or `after` their results were seen; `before` by default",
     },
 }
-"""What the YAML may hold, for the reader and for the reference."""
+"""Keys of the YAML and their meaning, for the parser and for the reference."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a data set, a predictor or an attention is restricted to; None restricts nothing."""
+    """Restrictions of a data set, a predictor or an attention; None restricts nothing."""
 
     horizons: tuple[int, ...] | None = None
     seeds: int | Mapping[int, int] | None = None
@@ -125,7 +125,7 @@ class Limits:
     attentions: tuple[str, ...] | None = None
 
     def allow(self, dataset: str, horizon: int, predictor: str, attention: str) -> bool:
-        """Whether they hold a run; an empty attention is that of a predictor without one."""
+        """Whether a run is within the limits; `attention` is empty for a predictor without attention."""
         pairs = (
             (self.horizons, horizon),
             (self.data, dataset),
@@ -157,9 +157,9 @@ class SuiteData:
 
 @dataclass(frozen=True)
 class Mix:
-    """A weighted mean of predictors of the suite; None weighs all equally, `seeds` is the number of trainings each.
+    """A weighted mean of predictors of the suite, equal for None; `seeds` is the number of trainings of each.
 
-    With the weights ``validation``, `auto` finds them.
+    With the weights ``validation``, `auto` chooses them by validation error.
     """
 
     of: tuple[str, ...]
@@ -171,8 +171,8 @@ class Mix:
 class Arm:
     """A predictor and how it is trained.
 
-    A mix has no `backbone` of its own. `by_data` replaces `values` on a data set; `has_attentions` says whether each
-    attention of the suite is put into its slot, if it has one.
+    A mix has no `backbone`. `by_data` overrides `values` on a data set; `has_attentions` says whether each attention of
+    the suite is put into the predictor's slot, if it has a slot.
     """
 
     name: str
@@ -200,9 +200,9 @@ class AttentionArm:
 
 @dataclass(frozen=True)
 class Question:
-    """What a suite is to answer: whether the mean log error of `arms` differs from that of `against`.
+    """A question of a suite: does the mean log error of `arms` differ from the log error of `against`?
 
-    None of `data` and `horizons` are all. What was not posed before the runs is exploration.
+    None stands for all `data` or `horizons`. A question that was posed after the runs is exploration.
     """
 
     ask: str
@@ -216,7 +216,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Suite:
-    """What is run and asked; `KEYS` says what each attribute is.
+    """Experiments to run and questions to answer; `KEYS` describes each attribute.
 
     Attributes:
         text: the YAML that it was read from.
@@ -240,14 +240,14 @@ class Suite:
 
     @classmethod
     def of(cls, name: str, text: str) -> Self:
-        """The suite in YAML.
+        """Read a suite from YAML.
 
         Args:
             name: of the suite.
             text: YAML.
 
         Raises:
-            UserError: naming the key, and what is valid.
+            UserError: for an invalid suite; the message names the key and the valid values.
         """
         try:
             content = parsed(text)
@@ -293,12 +293,12 @@ class Suite:
         return suite
 
     def narrowed(self, **parts: Sequence[Any] | int | None) -> Self:
-        """The part with these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most so many ``seeds``.
+        """The part with these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most ``seeds`` seeds.
 
-        The predictors of a mix are included with it.
+        A mix includes its predictors.
 
         Raises:
-            UserError: for a name that the suite does not have; the message lists those that it has.
+            UserError: for a name that the suite does not have; the message lists the valid names.
         """
         chosen: dict[str, Any] = {}
         for key in ("data", "predictors", "attentions", "horizons"):
@@ -323,7 +323,7 @@ class Suite:
         return replace(self, **chosen)
 
     def seeds_of(self, dataset: str, horizon: int, predictor: str, attention: str) -> range:
-        """The seeds that an arm is run with on a data set; none where the suite leaves it out."""
+        """The seeds of a predictor with its attention on a data set; empty if the suite leaves it out."""
         limits = [self.data[dataset].limits, self.predictors[predictor].limits]
         limits += [self.attentions[attention].limits] if attention else []
         if not all(one.allow(dataset, horizon, predictor, attention) for one in limits):
@@ -369,7 +369,7 @@ class Suite:
 
 
 def label(predictor: str, attention: str = "") -> str:
-    """What tables and questions call an arm: ``patchtst, mlr``, or ``ridge``."""
+    """Name a predictor with its attention as in tables and questions: ``patchtst, mlr``, or ``ridge``."""
     return f"{predictor}, {attention}" if attention else predictor
 
 
@@ -377,7 +377,7 @@ def read_suite(path: Path) -> Suite:
     """The suite in a YAML file.
 
     Raises:
-        UserError: naming the file, the key, and what is valid.
+        UserError: for an invalid suite; the message names the file, the key and the valid values.
     """
     try:
         return Suite.of(path.stem, path.read_text("utf-8"))
@@ -543,7 +543,7 @@ def _listed(given: Any, what: str) -> list[Any]:
 
 
 def _checked(given: Any, part: str, what: str) -> Mapping[str, Any]:
-    """A mapping that has no other keys than its part may have."""
+    """Return a mapping; a `UserError` if it has a key that its part may not have."""
     if not isinstance(given, Mapping):
         raise UserError(f"{what} must be a mapping with the keys {one_of(KEYS[part])}, not {shown(given)}")
     for key in given:

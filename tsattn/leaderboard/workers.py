@@ -1,4 +1,4 @@
-"""What runs the entries of a suite: processes of this machine, or tasks of a Ray cluster."""
+"""Workers that run the entries of a suite: processes of this machine, or tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.training.execution import quiet_lightning
 
 BUSY = "busy"
-"""The outcome of a run that another process has."""
+"""The outcome of a run that another process is making."""
 
 _BUSY_CODE, _INTERRUPTED = 75, 130
-_PATIENCE = 60.0  # seconds that processes have to keep what they have done
+_PATIENCE = 60.0  # seconds that processes have to save their work
 _RETRIES = 5  # of a task whose machine is lost
 _FORKS = multiprocessing.get_context("forkserver")  # it imports everything once
 
@@ -44,14 +44,14 @@ class LocalWorkers:
 
     @property
     def free(self) -> int:
-        """How many more can be started now."""
+        """How many more runs can be started now."""
         return self._jobs - len(self._running)
 
     def start(self, work: Work) -> None:
-        """Start a run in a process of its own."""
+        """Start a run in a new process."""
         process = _FORKS.Process(target=_run_here, args=(work, str(self._folder.path)), name=work.key)
         main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # else a script that calls `compare` would run again in it
+        sys.modules["__main__"] = ModuleType("__main__")  # or a script that calls `compare` would run again
         try:
             process.start()
         finally:
@@ -59,7 +59,7 @@ class LocalWorkers:
         self._running[work.key] = process
 
     def ended(self, seconds: float) -> Mapping[str, str]:
-        """By key, the outcome of ended runs: empty, `BUSY`, or why one left no record; waits so long for the first."""
+        """Wait up to `seconds` for an end; return outcomes by key: empty, `BUSY`, or why a run left no record."""
         connection.wait([process.sentinel for process in self._running.values()], seconds)
         ended = {key: process for key, process in self._running.items() if process.exitcode is not None}
         for key, process in ended.items():
@@ -68,7 +68,7 @@ class LocalWorkers:
         return {key: _outcome(process.exitcode) for key, process in ended.items()}
 
     def stop(self) -> None:
-        """End all runs, which keep what they have done."""
+        """End all runs; each saves its work."""
         for process in self._running.values():
             process.terminate()
         deadline = time.monotonic() + _PATIENCE
@@ -92,7 +92,7 @@ def _outcome(code: int) -> str:
 
 
 def _run_here(work: Work, path: str) -> None:
-    """What the process of a run does."""
+    """Make a run in this process, with its output in a log file."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then sends SIGTERM
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if (parent := multiprocessing.parent_process()) is not None:
@@ -100,7 +100,7 @@ def _run_here(work: Work, path: str) -> None:
     folder = WorkingFolder(path)
     log = folder.log(work.key)
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as file:  # which takes everything that is printed
+    with log.open("a") as file:  # all output goes there
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     with contextlib.suppress(ValueError):
@@ -108,7 +108,7 @@ def _run_here(work: Work, path: str) -> None:
     with folder.held(work.key) as is_free:
         if not is_free:
             sys.exit(_BUSY_CODE)
-        if folder.is_finished(work):  # by another process, since this one was asked for
+        if folder.is_finished(work):  # another process has finished it in the meantime
             return
         print(f"begin {work.name} in process {os.getpid()}", flush=True)
         try:
@@ -122,15 +122,15 @@ def _run_here(work: Work, path: str) -> None:
 
 
 def _end_with(sentinel: int) -> None:
-    """End at once when the parent is gone: nobody would look after what this process does."""
+    """End at once when the parent process is gone: nothing else would stop this process."""
     connection.wait([sentinel])
     os._exit(1)
 
 
 def _connect(address: str, processors: int | None = None) -> Any:
-    """The address ``local`` starts a cluster, which ends with this process."""
+    """Connect to a Ray cluster; the address ``local`` starts one, which ends with this process."""
     ray = import_ray("--ray")
-    if address not in ("local", "auto"):  # Ray itself would try an address that nothing answers at for minutes
+    if address not in ("local", "auto"):  # Ray would try an address without an answer for minutes
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
@@ -138,11 +138,11 @@ def _connect(address: str, processors: int | None = None) -> Any:
             what = f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
             raise UserError(what) from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what goes wrong is raised
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors are raised instead
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         options |= {"num_cpus": processors, "include_dashboard": False}
-    ends = signal.getsignal(signal.SIGTERM)  # Ray takes it over, and ends without a sentence
+    ends = signal.getsignal(signal.SIGTERM)  # Ray replaces the handler, and would end without a message
     try:
         ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -154,7 +154,7 @@ def _connect(address: str, processors: int | None = None) -> Any:
 
 
 class RayWorkers:
-    """Tasks of a Ray cluster, which need no shared disk; one whose machine is lost is run again on another one."""
+    """Tasks of a Ray cluster, without a shared disk; a task whose machine is lost runs again on another machine."""
 
     def __init__(self, folder: WorkingFolder, address: str, jobs: int, threads: int) -> None:
         self._ray = _connect(address, jobs * threads)
@@ -166,7 +166,7 @@ class RayWorkers:
 
     @property
     def free(self) -> int:
-        """How many more can be started now, on the machines that are there now."""
+        """How many more runs the present machines of the cluster can take."""
         processors = int(self._ray.cluster_resources().get("CPU", 0))
         return max(0, processors // self._threads - len(self._running))
 
@@ -196,7 +196,7 @@ class RayWorkers:
         return outcomes
 
     def _bring(self, reference: Any) -> str:
-        """Take the files of a run, its record last."""
+        """Copy the files of a run from its machine, its record last; return its outcome."""
         try:
             files = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
@@ -218,7 +218,7 @@ class RayWorkers:
 
 
 def _run_there(work: Work, files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """What a task does on its machine: the files of the run, and its record."""
+    """Make a run on a machine of the cluster; return the files of its run folder, and its record."""
     with tempfile.TemporaryDirectory(prefix="tsattn_") as place, quiet_lightning():
         folder = WorkingFolder(place)
         _write(files, folder.path)
@@ -227,13 +227,13 @@ def _run_there(work: Work, files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _files(root: Path, places: list[Path]) -> dict[str, bytes]:
-    """Files and those of folders, by their paths relative to `root`, in this order."""
+    """Read files, including all files in folders, by their paths relative to `root`, in this order."""
     found = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
     return {str(file.relative_to(root)): file.read_bytes() for file in found if file.is_file()}
 
 
 def _write(files: Mapping[str, bytes], root: Path) -> None:
-    """Put files below a folder: a run folder whole or not at all, the record last."""
+    """Write files below a folder: each run folder whole or not at all, the record last."""
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".incoming_", dir=root) as place:
         for name, content in files.items():

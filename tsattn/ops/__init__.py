@@ -1,7 +1,7 @@
 """Pure tensor functions of attention: a plain reference next to each faster path.
 
-Shape letters: B batch, N query tokens, S key tokens, H heads, G key heads (1, or a divisor of H), r components of a
-query or key, E components of a value, L levels.
+Shape letters: B batch, N query tokens, S key tokens, H heads, G key heads (1, or a divisor of H), L levels. A query or
+key has r components, a value has E components.
 """
 
 from tsattn.ops.data_blocks import CALENDAR_UNITS, calendar_block_ids, change_point_block_ids

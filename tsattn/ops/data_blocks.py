@@ -1,4 +1,4 @@
-"""Blocks of tokens found in the data: by the calendar, from time stamps; by change points, from values."""
+"""Blocks of tokens from the data: by the calendar, from time stamps; by change points, from values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MONDAY = 3  # days from a Monday to 1970-01-01, a Thursday
 
 
 def calendar_block_ids(time: Tensor, units: Sequence[str]) -> Tensor:
-    """Find the block of every token at every level, one calendar unit a level.
+    """Find the block of every token at every level, with one calendar unit per level.
 
     This is the partition that Kuang et al. (ICML 2025, section 4) leave open. Weeks, which begin on Monday, do not nest
     in months, quarters or years: tokens of one week may lie in two months.
 
     Args:
         time: `(B, S)` int64 time stamps, seconds since 1970-01-01 on the clock of the data.
-        units: of `CALENDAR_UNITS`, one a level.
+        units: one of `CALENDAR_UNITS` per level.
 
     Returns:
         `(L, B, S)` int64; ids rise with time, from 0 in each row.
@@ -60,10 +60,10 @@ CALENDAR_UNITS: dict[str, Callable[[Tensor], Tensor]] = {
     "day": lambda time: floor_divide(time, DAY),
     "hour": lambda time: floor_divide(time, HOUR),
 }
-"""The units that a level of blocks may have by the calendar: each maps seconds to the number of a block."""
+"""Calendar units of a level of blocks: each maps seconds to the number of a block."""
 
-# Values are rounded to this part of the range of their row and channel. Whole numbers of it, and their squares, have
-# exact sums over a million steps: the same in any order, so on any device and in any batch.
+# Values are rounded to this fraction of the range of their row and channel. Integers of this size, and their squares,
+# have exact sums over a million steps in any order: equal on any device and in any batch.
 PARTS = 2**21
 
 
@@ -72,29 +72,29 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     """Find the block of every token at every level, cut where the mean of the values changes most.
 
     Each row is cut by binary segmentation (Scott and Knott, *A Cluster Analysis Method for Grouping Means in the
-    Analysis of Variance*, Biometrics 1974): of all places where one more cut could be made, the one is taken that
-    lowers the sum of squared distances of the values to the means of their blocks most. A level of n blocks has the
-    first n - 1 cuts: levels nest, each cut is the best one after those before it, and blocks have any length; another
-    set of n - 1 cuts may be better as a whole. This is a partition as Kuang et al. (ICML 2025, section 4) leave to
-    others. Time and memory of a cut are linear in the tokens; gradients do not pass.
+    Analysis of Variance*, Biometrics 1974). Each step adds the cut that most lowers the sum of squared distances of the
+    values to their block's mean. A level of n blocks has the first n - 1 cuts, so levels nest and blocks have any
+    length. Each cut is the best after the earlier cuts; another set of n - 1 cuts may be better as a whole. Kuang et
+    al. (ICML 2025, section 4) leave partitions by values to others. Time and memory of a cut are linear in the tokens;
+    gradients do not pass.
 
-    The squared distances of a channel count as a share of those in the undivided row, summed over channels: its level
-    and scale decide nothing. A block begins with an observed token: tokens of which nothing is observed lie in the
-    block of the token before, and those in front of the first observed one in the first block. Of cuts that are equal
-    in float32 the earliest is made, and none that lowers nothing: a constant row is one block. An outlier that
-    outweighs the changes of the level becomes a block of its own.
+    A channel's squared distances are divided by its squared distances in the undivided row, then summed over channels.
+    So level and scale of a channel have no influence. A block begins with an observed token. Tokens without
+    observations belong to the block of the token before, or to the first block. Among cuts that are equal in float32,
+    the earliest is made. A cut that lowers nothing is not made: a constant row is one block. An outlier that outweighs
+    the changes of the level becomes a block.
 
     Args:
-        values: `(B, S, C)`: of each token and channel the mean of its observed steps.
-        numbers: of blocks at each level, coarse to fine, none below the one before. Rows may have fewer.
-        counts: `(B, S, C)` int: of how many steps each is the mean, 0 where none is observed; 1 by default.
+        values: `(B, S, C)`: mean of the observed steps of each token and channel.
+        numbers: number of blocks at each level, coarse to fine, never decreasing. Rows may have fewer.
+        counts: `(B, S, C)` int: number of observed steps in each mean, 0 if none is observed; 1 by default.
 
     Returns:
         `(L, B, S)` int64; ids rise with time, from 0 in each row.
     """
     if not values.shape[1]:
         return torch.zeros(len(numbers), *values.shape[:2], dtype=torch.int64, device=values.device)
-    real = torch.float32 if values.device.type == "mps" else torch.float64  # which has no wider type
+    real = torch.float32 if values.device.type == "mps" else torch.float64  # MPS has no wider type
     weights = values.isfinite().long()
     weights = weights if counts is None else weights * counts
     parts = _parts(values.to(real), weights)
@@ -103,7 +103,7 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     share = 1 / (squares - sums[:, -1:].square() / counted[:, -1:].clamp(min=1)).clamp(min=1)
     place = torch.arange(values.shape[1], device=values.device).expand(values.shape[:2])  # of a cut before each token
     cuttable = (weights > 0).any(-1)
-    # of the block that each token lies in: its first token, the one after its last, and the sums before these
+    # of each token's block: its first token, the token after its last, and the sums before these
     first, end = torch.zeros_like(place), torch.full_like(place, values.shape[1])
     sums_first, counted_first = torch.zeros_like(sums[:, :-1]), torch.zeros_like(sums[:, :-1])
     sums_end, counted_end = (t[:, -1:].expand_as(sums_first) for t in (sums, counted))
@@ -112,10 +112,10 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     for _ in range(1, max(numbers)):
         left, right = counted - counted_first, counted_end - counted
         gains = (sums - sums_first) / left.clamp(min=1) - (sums_end - sums) / right.clamp(min=1)
-        # 0 where one side has nothing
+        # 0 where one side is empty
         gains = gains.square() * (left * right / (counted_end - counted_first).clamp(min=1) * share)
         gains = torch.where(cuttable & (place > first), gains.sum(-1).float(), 0.0)
-        gain, cut = gains.max(-1, keepdim=True)  # the first of the largest
+        gain, cut = gains.max(-1, keepdim=True)  # the first maximum
         is_later = (gain > 0) & (place >= cut)
         ids.append(ids[-1] + is_later)
         later = is_later & (place < end.gather(1, cut))
@@ -131,7 +131,7 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
 
 
 def _parts(values: Tensor, weights: Tensor) -> Tensor:
-    """The values of each row and channel in `PARTS` of their range, `(B, S, C)` int64; 0 where nothing is observed."""
+    """Values in steps of the range of their row and channel over `PARTS`, `(B, S, C)` int64; 0 if not observed."""
     observed = weights > 0
     low, high = (values.masked_fill(~observed, bound) for bound in (torch.inf, -torch.inf))
     low, high = low.amin(1, keepdim=True), high.amax(1, keepdim=True)
@@ -140,5 +140,5 @@ def _parts(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _running(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """`(B, S + 1, C)`: the sums of `(B, S, C)` int64 before each token, and of all."""
+    """`(B, S + 1, C)`: sums of `(B, S, C)` int64 before each token, and the total."""
     return F.pad(numbers.cumsum(1), (0, 0, 1, 0)).to(dtype)

@@ -1,9 +1,9 @@
 """Dropout; on a CPU by a generator of this package, in one pass over memory, with no mask kept for the backward pass.
 
-PyTorch draws each number of a mask from one sequential generator, writes the mask, and multiplies by it. Here one seed
-is drawn from PyTorch's generator a call, so that a seed, a saved state, or a recomputed pass repeats it. The
-mask is a function of that seed and of the place of each number: the backward pass finds it again, and it is the same
-for any number of threads and any instruction set.
+PyTorch draws each number of a mask from one sequential generator, writes the mask, and multiplies by it. Here each call
+draws one seed from PyTorch's generator, so a seed, a saved state, or a recomputed pass repeats it. The mask is a
+function of this seed and of the place of each number. So the backward pass computes it again, and it is the same for
+any number of threads and any instruction set.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ _is_left = False
 
 
 def takes_native_dropout() -> bool:
-    """Whether dropout on a CPU is computed here."""
+    """Whether the native kernel computes dropout on a CPU."""
     return not _is_left and why_no_kernels() is None
 
 
 @contextlib.contextmanager
 def native_dropout_left() -> Iterator[None]:
-    """Leave dropout to PyTorch, for a run that was begun so."""
+    """Leave dropout to PyTorch, as a run did that is resumed."""
     global _is_left
     before = _is_left
     _is_left = True

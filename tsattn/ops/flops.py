@@ -1,7 +1,7 @@
 """Counting the floating-point operations that the fast paths execute on a CPU.
 
-PyTorch's counter sees matrix products but reads 0 for fused kernels. The formulas below count its own, zero-padded
-components included; the native kernel counts itself. One multiply-add is 2 flops.
+PyTorch's counter sees matrix products but reads 0 for fused kernels. The formulas below count PyTorch's fused kernels,
+including zero-padded components; the native kernel counts itself. A multiply-add is 2 flops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tsattn.ops.native.native_attention import FLOP_FORMULAS
 
 
 def _pairs(q: torch.Size, k: torch.Size, causal: bool) -> int:
-    """Pairs of all heads that the kernel scores; causal, those up to the diagonal, which it rounds up to its blocks."""
+    """Pairs that the kernel scores, for all heads; if causal, up to the diagonal, which it rounds up to its blocks."""
     (B, H, N, _), S = q, k[2]
     return B * H * (sum(min(i + 1, S) for i in range(N)) if causal else N * S)
 
@@ -48,11 +48,11 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
 
 
 def executed_flops(run: Callable[[], Any]) -> int:
-    """Count the flops of matrix products and fused CPU kernels that a call of `run` executes, backward passes too.
+    """Count the flops of matrix products and fused CPU kernels in a call of `run`, including backward passes.
 
-    A multiply-add is 2 flops. The kernels for CUDA are not seen.
+    A multiply-add is 2 flops. CUDA kernels are not counted.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # which imports Triton
+    from torch.utils.flop_counter import FlopCounterMode  # this imports Triton
 
     with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         run()

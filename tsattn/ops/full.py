@@ -39,19 +39,19 @@ def full_attention(
     Args:
         q: `(B, H | 1, N, r)` queries.
         k: `(B, G, S, r)` keys.
-        v: `(B, G, S, E)` values. Types may differ: the widest computes.
+        v: `(B, G, S, E)` values. Types may differ: attention is computed in the widest.
         causal: a query sees no key at a later position.
         query_positions: `(B | 1, N)` int; by default the queries' order.
         key_positions: `(B | 1, S)` int; by default the keys' order.
         key_mask: `(B, S)` bool, True at real keys. A query with no allowed key gives zeros.
-        allowed: bool, broadcastable to `(B, H, N, S)`: further pairs that are forbidden where it is False.
+        allowed: bool, broadcastable to `(B, H, N, S)`; False forbids further pairs.
         bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
-        impl: ``reference``, ``sdpa``, ``native`` or ``auto``. ``native``, the kernel of this package, computes on a
-            CPU, in float32 or bfloat16, and takes no `allowed`. ``auto`` takes it where it can, else ``sdpa``, except
-            where a derivative may be needed that its kernel does not have, in forward mode and in nested gradients of
-            `torch.func`.
+        impl: ``reference``, ``sdpa``, ``native`` or ``auto``. ``native``, the kernel of this package, needs a CPU,
+            float32 or bfloat16, and no `allowed`. ``auto`` takes ``native`` where possible, else ``sdpa``. Where a
+            derivative may be needed that the kernel of ``sdpa`` lacks (forward mode, nested gradients of `torch.func`),
+            it takes ``reference``.
 
     Returns:
         `(B, H, N, E)`, of v's type.
@@ -115,7 +115,7 @@ def full_attention_sdpa(
         if allowed is not None:
             bias = bias.masked_fill(~allowed, -torch.inf)
         empty = torch.isneginf(bias).all(-1, keepdim=True)
-        # SDPA's answer for a row without keys is its own: such a row sees everything and is then zeroed here
+        # SDPA has its own result for a row without keys: let this row see everything, and zero it here
         mask = bias.masked_fill(empty, 0.0)
     elif allowed is not None:
         empty = ~allowed.any(-1, keepdim=True)

@@ -1,6 +1,6 @@
-"""Which pairs of tokens are scored, and in which blocks they lie: everything found from positions.
+"""Which pairs of tokens are scored, and which blocks they lie in: all computed from positions.
 
-Positions, never the order of the tensor, decide: a part of a sequence is then scored as it is within the whole.
+Positions decide, not the order of the tensor, so a part of a sequence is scored as within the whole.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class RegularBlocks:
     Attributes:
         first: position of the first token.
         length: number of tokens.
-        numbers: see `level_block_ids`. Without them and `lengths`, all tokens share the only block.
-        lengths: see there.
-        max_length: see there.
+        numbers: see `level_block_ids`. Without `numbers` and `lengths`, all tokens share the only block.
+        lengths: see `level_block_ids`.
+        max_length: see `level_block_ids`.
     """
 
     first: int
@@ -36,7 +36,7 @@ class RegularBlocks:
         """`(number, span)` of each level: a position lies in block `position * number // span`.
 
         Raises:
-            ValueError: for numbers without the length that they divide.
+            ValueError: for `numbers` without the `max_length` that they divide.
         """
         if self.numbers is None:
             return [(1, size) for size in self.lengths or ()]
@@ -46,7 +46,7 @@ class RegularBlocks:
 
 
 def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None = None) -> Tensor:
-    """Positions counted over the real tokens of each row, so that padding never shifts them.
+    """Count positions over the real tokens of each row, so that padding never shifts them.
 
     Args:
         attention_mask: `(B, S)` bool, True at real tokens.
@@ -76,7 +76,7 @@ def default_positions(
 def without_padding(key_mask: Tensor | None, *tensors: Tensor) -> list[Tensor]:
     """The tensors `(B, H, S, W)` with zeros at tokens that are not real.
 
-    Weights of zero would not undo infinities and NaN that stand there, in values or gradients.
+    Zero weights would not remove infinities and NaN there, from values or gradients.
     """
     if key_mask is None:
         return [*tensors]
@@ -86,7 +86,7 @@ def without_padding(key_mask: Tensor | None, *tensors: Tensor) -> list[Tensor]:
 def allowed_pairs(
     query_positions: Tensor, key_positions: Tensor, *, causal: bool = False, key_mask: Tensor | None = None
 ) -> Tensor | None:
-    """Find the pairs that a query may see at all; None if it may see every key.
+    """Find the pairs of a query and a key that it may see; None if every query may see every key.
 
     Args:
         query_positions: `(B | 1, N)` int.
@@ -119,7 +119,7 @@ def window_pairs(
     Args:
         query_positions: `(B | 1, N)` int.
         key_positions: `(B | 1, S)` int.
-        window_size: keys on a side, the position itself counted.
+        window_size: keys on a side, including the position itself.
         global_queries: `(B | 1, N)` bool.
         global_keys: `(B | 1, S)` bool.
 
@@ -163,10 +163,10 @@ def level_block_ids(
 
 
 def distinct_rows(*tensors: Tensor | None) -> tuple[list[Any], Tensor]:
-    """Find the distinct rows of a batch: equal in all tensors `(B | 1, ...)` of whole numbers or bool.
+    """Find the distinct rows of a batch: rows that differ in a tensor `(B | 1, ...)` of whole numbers or bool.
 
     Returns:
-        The tensors `(R, ...)` on the CPU, of the R distinct rows; and which of these each row is, `(B | 1,)`.
+        The tensors `(R, ...)` of the R distinct rows, on the CPU; and for each row, its distinct row, `(B | 1,)`.
     """
     given = [t for t in tensors if t is not None]
     rows = max(map(len, given))
@@ -186,7 +186,7 @@ def distinct_rows(*tensors: Tensor | None) -> tuple[list[Any], Tensor]:
 
 
 def floor_divide(numbers: Tensor, by: int) -> Tensor:
-    """The whole numbers `floor(numbers / by)` of whole numbers below 2^52 in size."""
+    """The whole numbers `floor(numbers / by)`, for whole numbers below 2^52 in size."""
     if torch.compiler.is_compiling() and numbers.device.type == "cpu":
         # code compiled for a CPU leaves parts of a whole-number division unwritten (PyTorch issue 195582); the
         # quotient of numbers of this size, rounded to float64, never passes a whole number

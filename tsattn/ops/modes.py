@@ -1,4 +1,4 @@
-"""Under which transformations of PyTorch a call runs, and which ways of computing attention work under them."""
+"""Which transformations of PyTorch a call runs under, and which implementations of attention work there."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ Kept = TypeVar("Kept")
 
 
 def is_readable(*tensors: Tensor | None) -> bool:
-    """Whether the numbers of these tensors can be looked at while the call runs.
+    """Whether the values of these tensors can be read during the call.
 
-    They cannot while a graph is traced (`torch.compile`, `torch.export`), on the device ``meta``, in fake tensors, and
-    inside `torch.vmap`. None is readable.
+    Values are hidden while a graph is traced (`torch.compile`, `torch.export`), on the device ``meta``, in fake
+    tensors, and inside `torch.vmap`. None counts as readable.
     """
     given = [t for t in tensors if t is not None]
     return not given or (not torch.compiler.is_compiling() and all(map(_has_numbers, given)))
 
 
 def _has_numbers(tensor: Tensor) -> bool:
-    while torch._C._functorch.is_gradtrackingtensor(tensor):  # its numbers can be read
+    while torch._C._functorch.is_gradtrackingtensor(tensor):  # gradient tracking does not hide values
         tensor = torch._C._functorch.get_unwrapped(tensor)
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return not (wrapped or tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
 def is_vmapped() -> bool:
-    """Whether the call runs inside `torch.vmap`; known, unlike what `is_readable` looks at, while a graph is traced."""
+    """Whether the call runs inside `torch.vmap`; unlike `is_readable`, this is known while a graph is traced."""
     transformations = torch._C._functorch.get_interpreter_stack() or ()
     return any(part.key() == torch._C._functorch.TransformType.Vmap for part in transformations)
 
 
-# as `torch.compiler.assume_constant_result` does, which imports the compiler; a graph is traced again in another vmap
+# as `torch.compiler.assume_constant_result` does, which imports the compiler; another vmap traces the graph again
 is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def needs_plain_gradients(grad_out: Tensor) -> bool:
-    """Whether the backward pass of a kernel must be of plain operators: for second derivatives, and in batches."""
+    """Whether the backward pass of a kernel must use plain operators: for second derivatives, and in batches."""
     functorch = torch._C._functorch
     wrapped = functorch.is_functorch_wrapped_tensor(grad_out) or functorch.is_legacy_batchedtensor(grad_out)
     return torch.is_grad_enabled() or wrapped
 
 
 def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], grad_out: Tensor) -> tuple[Tensor, ...]:
-    """The gradients of `attend(*inputs)` for `grad_out`, differentiable and in batches of any kind."""
+    """The gradients of `attend(*inputs)` for `grad_out`: differentiable, and in batches of any kind."""
     if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
         found: tuple[Tensor, ...] = torch.func.vjp(attend, *inputs)[1](grad_out)
         return found
@@ -64,27 +64,27 @@ def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], gra
 
 
 def is_fake(tensor: Tensor) -> bool:
-    """Whether this is a tensor of a `FakeTensorMode` that takes no real ones."""
+    """Whether this is a tensor of a `FakeTensorMode` that rejects real tensors."""
     return isinstance(tensor, FakeTensor) and not tensor.fake_mode.allow_non_fake_inputs
 
 
 @contextlib.contextmanager
 def as_if_alone() -> Iterator[None]:
-    """Make tensors that are kept for later calls, whatever modes the present call runs under."""
+    """Create tensors for later calls, independent of the modes that the present call runs under."""
     with torch.inference_mode(False), _disable_current_modes(), torch.device("cpu"):
         yield
 
 
 def kept_by_stream(make: Callable[..., Kept]) -> Callable[..., Kept]:
-    """Keep what `make(*arguments, device)` computes on a CUDA device, for later calls on the same stream.
+    """Cache the results of `make(*arguments, device)` on a CUDA device, for later calls on the same stream.
 
-    One stream does not wait for what another one computes, and what a graph captures is computed when it is replayed.
+    A stream does not wait for another stream's results, and a captured graph computes only when it is replayed.
     """
     kept = functools.lru_cache(maxsize=16)(lambda stream, *arguments: make(*arguments))
 
     def find(*arguments: Any) -> Kept:
         device = arguments[-1]
-        if torch._C._len_torch_dispatch_stack():  # of fake tensors, say
+        if torch._C._len_torch_dispatch_stack():  # for example of fake tensors
             return make(*arguments)
         with torch.inference_mode(False):  # a call without gradients may come first
             if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
@@ -95,7 +95,7 @@ def kept_by_stream(make: Callable[..., Kept]) -> Callable[..., Kept]:
 
 
 def why_no_fused_derivative() -> str | None:
-    """Why PyTorch's fused kernels do not have a derivative that may be needed here; None if they have all of them."""
+    """Why PyTorch's fused kernels lack a derivative that may be needed here; None if they have all."""
     if torch.compiler.is_compiling():
         return None
     if forward_ad._current_level >= 0:

@@ -3,10 +3,10 @@
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4): the r components are cut into levels, and each level cuts the sequence into blocks.
 
-Several ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
-components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
-and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
-scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device, `native` on a CPU.
+All implementations compute the same numbers. `reference` writes out every level's score matrix. `sdpa` spreads each
+level's components over one slot per block: a fused kernel then gets multi-level scores from a plain product. `tiles`
+cuts the pairs into rectangles of one prefix each, without a matrix of scores (see `tsattn.ops.multilevel_tiles`).
+`triton` does this in one kernel on a CUDA device, `native` on a CPU.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CACHED_SCORES = 2**22
 
 IMPLS = ("auto", "reference", "sdpa", "tiles", "triton", "native")
 
-# those that can divide the logits of a pair by the levels that it shares
+# implementations that can divide the logits of a pair by the levels that it shares
 DIVIDING_IMPLS = ("auto", "reference", "tiles", "native")
 CANNOT_DIVIDE = "it cannot divide the logits of a pair by its active levels, which reference, tiles and native can"
 
@@ -72,7 +72,7 @@ def multilevel_attention(
     Args:
         q: `(B, H | 1, T, r)` queries.
         k: `(B, G, T, r)` keys.
-        v: `(B, G, T, E)` values. Types may differ: the widest computes.
+        v: `(B, G, T, E)` values. Types may differ: attention is computed in the widest.
         ranks: components of each level, coarse to fine; they sum to r.
         blocks: `(L, B | 1, T)` int, the block of every token at every level.
         positions: `(B | 1, T)` int; the order of the tokens by default.
@@ -86,11 +86,11 @@ def multilevel_attention(
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``tiles``, ``triton``, ``native`` or ``auto``. ``tiles`` needs nested blocks, no
             bias and no dropout; ``triton`` a CUDA device, no bias and no dropout; ``native`` a CPU, nested blocks, and
-            numbers in float32 or bfloat16. ``auto`` takes a kernel where it can; else on a CPU ``reference`` while the
-            scores fit into its cache, then ``tiles``; where these cannot, ``sdpa`` while its width stays small.
-        num_blocks: for each level, a number above the ids of all blocks of real tokens, if one is known. `sdpa` needs
-            it where the blocks cannot be read (`is_readable`).
-        regular: the tokens and their blocks, if these nest and serve the whole batch. Under `torch.compile` on a CPU
+            numbers in float32 or bfloat16. ``auto`` takes a kernel where possible. Else a CPU takes ``reference`` while
+            the scores fit into its cache, then ``tiles``; last is ``sdpa``, if narrow enough.
+        num_blocks: for each level, a number above all block ids of real tokens, if known. `sdpa` needs it where the
+            blocks cannot be read (`is_readable`).
+        regular: description of the blocks, if they nest and hold for the whole batch. Under `torch.compile` on a CPU
             `auto` then takes the kernel or the tiles, in one graph for every length.
 
     Returns:
@@ -137,7 +137,7 @@ def multilevel_attention(
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of `multilevel_attention`, which describes the fields: which ways can compute it, and how they do."""
+    """A call of `multilevel_attention`, with its arguments: which implementations can compute it, and how."""
 
     q: Tensor
     k: Tensor
@@ -157,7 +157,7 @@ class _Call:
 
     @property
     def tokens(self) -> tuple[Tensor | None, ...]:
-        """The tensors that say which tokens these are."""
+        """The tensors that describe the tokens."""
         return self.blocks, self.positions, self.key_mask, self.global_tokens
 
     @property
@@ -168,7 +168,7 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is nothing that the tiles do not take."""
+        """Whether the tiles take the call: no bias, no dropout, no forward-mode derivative."""
         return self.bias is None and not self.dropout_p and forward_ad._current_level < 0
 
     @property
@@ -179,7 +179,7 @@ class _Call:
 
     @property
     def why_not_native(self) -> str | None:
-        """Why the native kernel cannot compute this, whatever the blocks are."""
+        """Why the native kernel cannot compute this, for any blocks."""
         hidden = self.tokens if self.regular is None else ()
         return why_not_native(self.q, self.k, self.v, self.bias, levels=len(self.blocks), hidden=hidden)
 
@@ -190,7 +190,7 @@ class _Call:
         return pair_intervals(self.q, self.k, **places, **{name: getattr(self, name) for name in names})
 
     def layouts(self, impl: str) -> list[BlockLayout] | str | None:
-        """How rows are cut into tiles, or why they cannot be; None where nobody asks or nothing can be read."""
+        """How rows are cut into tiles, or why they cannot be; None if not asked for, or if nothing can be read."""
         if self.regular is not None and self.q.shape[2] and not torch.compiler.is_compiling():
             return [regular_layout(self.regular)]
         asked = impl == "tiles" or (impl == "auto" and self.q.device.type == "cpu")
@@ -199,7 +199,7 @@ class _Call:
         return find_layouts(self.blocks, self.positions, key_mask=self.key_mask, global_tokens=self.global_tokens)
 
     def why_not(self, layouts: list[BlockLayout] | str | None) -> dict[str, str | None]:
-        """For each way except the native kernel, why it cannot compute this; None if it can."""
+        """For each implementation except `native`, why it cannot compute this; None if it can."""
         if self.bias is not None or self.dropout_p:
             tiles: str | None = "it takes no bias and no dropout"
         elif forward_ad._current_level >= 0:
@@ -226,7 +226,7 @@ class _Call:
         return None if triton_available() else "Triton is not installed; the extra `triton` brings it"
 
     def choose(self, fits: Sequence[str], layouts: list[BlockLayout] | str | None) -> str:
-        """The way that `auto` takes of those that fit."""
+        """The implementation that `auto` takes among those that fit."""
         if "triton" in fits:
             return "triton"
         if not isinstance(layouts, list) and not is_readable(*self.tokens):
@@ -246,7 +246,7 @@ class _Call:
 
     @property
     def _shared(self) -> dict[str, Any]:
-        """Levels that pairs share, as for queries and keys of two sequences."""
+        """The arguments about shared levels, for the functions with separate queries and keys."""
         both: dict[str, Any] = {"query_blocks": self.blocks, "key_blocks": self.blocks}
         both |= {"global_queries": self.global_tokens, "global_keys": self.global_tokens}
         return {"ranks": self.ranks, "scale": self.scale, **both}
@@ -280,7 +280,7 @@ class _Call:
 
 
 def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
-    """Components of the widest row of a batch when each level's are spread over one slot a block."""
+    """Components of the widest row of a batch, each level's components spread over one slot per block."""
     return max(
         sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts
     )

@@ -1,6 +1,6 @@
-"""Multi-level attention written out, and as plain attention of wider queries and keys.
+"""Multi-level attention with all scores written out, and as plain attention with wider queries and keys.
 
-Queries and keys may be different tokens here, which `multilevel_attention` does not ask for.
+Queries and keys may be different tokens here, unlike in `multilevel_attention`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def multilevel_attention_reference(
     dropout_p: float,
     divide_by_active: bool = False,
 ) -> Tensor:
-    """`multilevel_attention` with every level's score matrix written out; queries and keys may be other tokens."""
+    """`multilevel_attention` with every level's score matrix written out; queries and keys may be different tokens."""
     q, k, v = expand_heads(q, k, v)
     levels = zip(*(torch.split(wide(t), list(ranks), -1) for t in (q, k)), query_blocks, key_blocks, strict=True)
     logits = torch.zeros((), dtype=wide(q).dtype, device=q.device)
@@ -65,9 +65,9 @@ def multilevel_attention_sdpa(
     dropout_p: float,
     num_blocks: Sequence[int] | None = None,
 ) -> Tensor:
-    """`multilevel_attention` as plain attention over components spread over one slot a block.
+    """`multilevel_attention` as plain attention, with components spread over one slot per block.
 
-    With `num_blocks`, ids are taken as they stand, from 0, and those outside are of padded tokens.
+    With `num_blocks`, ids count from 0; ids outside belong to padded tokens.
     """
     q_wide, k_wide = [], []
     counts = count_blocks(query_blocks, key_blocks) if num_blocks is None else num_blocks
@@ -89,9 +89,9 @@ def multilevel_attention_sdpa(
 
 
 def _slots(query_ids: Tensor, key_ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The 0/1 membership of queries and keys in blocks whose ids lie between `count` numbers."""
+    """The 0/1 membership of queries and keys in blocks; their ids span `count` numbers."""
     both = torch.cat([query_ids.flatten(), key_ids.flatten()])
-    if count > both.numel():  # far apart: one slot for each that is there
+    if count > both.numel():  # sparse ids: one slot for each id that occurs
         both = torch.unique(both, return_inverse=True)[1]
     slots = F.one_hot(both - both.min())
     queries, keys = torch.split(slots, [query_ids.numel(), key_ids.numel()])
@@ -99,7 +99,7 @@ def _slots(query_ids: Tensor, key_ids: Tensor, count: int) -> tuple[Tensor, Tens
 
 
 def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
-    """How many numbers the blocks of each level lie between."""
+    """The span of the block ids of each level: the highest minus the lowest, plus one."""
     low = torch.minimum(query_blocks.amin((1, 2)), key_blocks.amin((1, 2)))
     high = torch.maximum(query_blocks.amax((1, 2)), key_blocks.amax((1, 2)))
     return [last - first + 1 for first, last in zip(low.tolist(), high.tolist(), strict=True)]
@@ -108,10 +108,10 @@ def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
 def _add_global_slots(
     query_slots: Tensor, key_slots: Tensor, global_queries: Tensor, global_keys: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Two more slots, by which a pair with a global token matches exactly once.
+    """Add two slots, by which a pair with a global token matches exactly once.
 
-    The slots of (query, key) are (0, 1), (1, 0) for ordinary tokens; (1, 0), (1, 1) for global ones, whose own
-    block is cleared.
+    The slots of a query and a key are `(0, 1)` and `(1, 0)` for ordinary tokens, `(1, 0)` and `(1, 1)` for global
+    tokens, whose block slots are cleared.
     """
     B = max(query_slots.shape[0], global_queries.shape[0])
     query_slots, key_slots = query_slots.expand(B, -1, -1), key_slots.expand(B, -1, -1)

@@ -1,13 +1,13 @@
 """Multi-level attention without the T x T matrix: disjoint tiles, each attention over a prefix of the components.
 
-Where every level's blocks refine the level before, two tokens share levels 1 .. l and no finer one, so their score is
+Where every level's blocks refine the level before, two tokens share levels 1 .. l and no finer one. Their score is then
 a product of the first `r_1 + .. + r_l` components. The pairs fall into rectangles: in each block, the pairs of
 different child blocks; at the finest level, the square blocks of the diagonal. Each rectangle goes through PyTorch's
-flash kernel, which returns the log-sum-exp of its rows, and the results are merged by it; backward, the kernel's own
-backward, given the merged output and log-sum-exp, yields exactly the tile's share of every gradient (as in ring
-attention, Liu et al. 2023). Queries are zeroed after the prefix, level by level in one buffer; keys and values stay
-where they are. The finest levels, whose tiles would be too small for the kernel, are computed in one square block with
-their components spread over one slot a sub-block.
+flash kernel, whose log-sum-exp by row serves to merge the results. Backward, the kernel's own backward gets the merged
+output and log-sum-exp. It yields exactly the tile's share of every gradient (as in ring attention, Liu et al. 2023).
+Queries are zeroed after the prefix, level by level in one buffer; keys and values stay in place. The tiles of the
+finest levels would be too small for the kernel. One square block computes them, with their components spread over one
+slot per sub-block.
 
 Kuang et al. (ICML 2025), section 4, leave open whether multi-level scores go together with FlashAttention: they do.
 """
@@ -32,7 +32,7 @@ from tsattn.ops.tiling import BlockLayout, LeafGroup, TileGroup, TilePlan, find_
 LEAF_TOKENS = 16384  # tokens of all rows whose leaves are computed at once
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-# given output and log-sum-exp of all keys of a query, also those of other calls
+# takes the output and log-sum-exp over all keys of a query, including keys of other calls
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
@@ -47,9 +47,9 @@ def multilevel_attention_tiles(
     scale: float,
     divide_by_active: bool = False,
 ) -> Tensor:
-    """Compute `multilevel_attention` with memory linear in the length, as `find_layouts` cuts the rows.
+    """Compute `multilevel_attention` with memory linear in the length, on the tiles of `find_layouts`.
 
-    Queries, keys and values have as many heads. Tokens that are not real get zeros.
+    Queries, keys and values have the same number of heads. Tokens that are not real get zeros.
     """
     H, T, r = q.shape[1:]
     E = v.shape[-1]
@@ -70,7 +70,7 @@ def multilevel_attention_tiles(
             cut = Cut(layout, tuple(ranks), causal, scales)
             out = _TiledAttention.apply(*flat, cut)[0].view(num_rows, H, length, width)  # type: ignore[no-untyped-call]
         else:
-            out = parts[0] + parts[1] + parts[2]  # no token is real: nothing, but of the inputs' graph
+            out = parts[0] + parts[1] + parts[2]  # no real token: an empty output in the inputs' graph
         if index is not None:
             out = parts[2].new_zeros(num_rows, H, T, width).index_copy(2, index, out)
         outs.append(out)
@@ -104,7 +104,7 @@ def multilevel_attention_traced(
 
 
 def one_width(*tensors: Tensor) -> list[Tensor]:
-    """The tensors as the kernel takes them, which checks nothing: contiguous components, the same number in each."""
+    """Give all tensors one width and contiguous components, which the kernel needs but does not check."""
     width = max(t.shape[-1] for t in tensors)
     padded = [F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in tensors]
     return [t if t.stride(-1) == 1 else t.contiguous() for t in padded]
@@ -143,7 +143,7 @@ class Cut:
         starts = [pairwise(level) for level in self.layout.blocks]
         rows = [[number for number, (start, end) in enumerate(level) for _ in range(start, end)] for level in starts]
         ids = torch.tensor([row + [-1] * len(before) for row in rows], dtype=torch.long, device=q.device)
-        # times: global tokens lie between the others, and of those before the same token the first comes first
+        # times: global tokens lie between other tokens; several before the same token keep their order
         unit = len(before) + 1
         times = [(2 * token + 1) * unit for token in range(self.layout.blocks[0][-1])]
         times += [2 * count * unit + number for number, count in enumerate(before)]
@@ -162,8 +162,8 @@ class Cut:
 class _TiledAttention(torch.autograd.Function):
     """Forward and backward over the tiles of a `Cut`; tensors are `(batch x heads, T, width)`.
 
-    Gives the output and the log-sum-exp of the logits of each query, which has no gradient of its own. Gradients of
-    which a graph is made, or that are asked for in batches, come from the plain form, in memory quadratic in T.
+    Returns the output, and the log-sum-exp of the logits of each query, which has no gradient. Second derivatives and
+    batched gradients come from the plain form, in memory quadratic in T.
     """
 
     @staticmethod
@@ -185,7 +185,7 @@ class _TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        """A call of more rows."""
+        """Compute one call with more rows."""
         *tensors, cut = inputs
         moved = (
             t.expand(info.batch_size, *t.shape) if dim is None else t.movedim(dim, 0)
@@ -254,7 +254,7 @@ _operator.register_autograd(_backward_of_operator, setup_context=_save)
 
 
 def _cut_of_row(blocks: Tensor, positions: Tensor, ranks: Sequence[int], causal: bool, scales: Sequence[float]) -> Cut:
-    """How one row of whole, ordered tokens is cut."""
+    """The cut of one row of ordered tokens without padding."""
     layouts = find_layouts(blocks, positions)
     if isinstance(layouts, str):
         raise ValueError(f"no tiles: {layouts}")
@@ -284,7 +284,7 @@ def tiled_forward(q: Tensor, k: Tensor, v: Tensor, cut: Cut) -> tuple[Tensor, Te
 def tiled_backward(
     grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, cut: Cut
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `q`, `k` and `v`, given what `tiled_forward` gave."""
+    """The gradients of `q`, `k` and `v`, from the results of `tiled_forward`."""
     grad_out = grad_out.contiguous()
     exact = torch.promote_types(q.dtype, torch.float32)
     dq, dk, dv = (torch.empty_like(t, dtype=exact) for t in (q, k, v))
@@ -328,7 +328,7 @@ def _merge_into(out: Tensor, lse: Tensor, partial: Tensor, partial_lse: Tensor) 
 
 
 def pieces(rows: int, leaf: LeafGroup) -> list[slice]:
-    """The rows of a batch, a few at a time: the spread components of all of them at once would need much memory."""
+    """Slices of a few rows of a batch: spread components of all rows together would need much memory."""
     step = max(1, LEAF_TOKENS // (len(leaf.starts) * leaf.length))
     return [slice(start, start + step) for start in range(0, rows, step)]
 
@@ -336,7 +336,7 @@ def pieces(rows: int, leaf: LeafGroup) -> list[slice]:
 def _leaf_inputs(
     q: Tensor, k: Tensor, v: Tensor, leaf: LeafGroup, level: int, ranks: Sequence[int]
 ) -> tuple[Tensor, ...]:
-    """The leaf blocks, with the components of the levels inside spread over one slot a sub-block."""
+    """The leaf blocks, with the components of the levels inside spread over one slot per sub-block."""
     q, k, v = (take(t, leaf.starts, leaf.length) for t in (q, k, v))
     if not leaf.slots:
         return q, k, v
@@ -391,7 +391,7 @@ def _gather_spread(grad: Tensor, leaf: LeafGroup, level: int, ranks: Sequence[in
 
 
 def take(t: Tensor, starts: Sequence[int], length: int) -> Tensor:
-    """The blocks of `t (Z, T, W)` that begin at `starts`, `(Z, n, length, W)`: a view where they are evenly spaced."""
+    """The blocks of `t (Z, T, W)` that begin at `starts`, `(Z, n, length, W)`: a view if they are evenly spaced."""
     step = even_step(starts)
     if step is None:
         rows = torch.tensor(starts, device=t.device)[:, None] + torch.arange(length, device=t.device)

@@ -26,7 +26,7 @@ from tsattn.ops.triton_kernels import forward_kernel, keys_kernel, queries_kerne
 from tsattn.ops.triton_tiles import dot, is_interpreted, plan_kernel, ranges_kernel, triton
 
 EVERYWHERE = -(2**62)  # the block of a global token at every level (the kernels write the number out)
-MAX_WIDTH = 256  # components, and widths of values: a tile of more does not fit the registers
+MAX_WIDTH = 256  # components, and widths of values: a wider tile does not fit the registers
 MAX_LEVELS = 31  # the levels that a tile shares in part are the bits of an int32
 MAX_CHUNKS = 4
 PACK = 1024  # an entry of a plan is tile * PACK + components, in an int32
@@ -59,18 +59,18 @@ def multilevel_attention_triton(
 ) -> Tensor:
     """Compute `multilevel_attention_reference` by Triton kernels, forward and backward.
 
-    Where `regular` says what the blocks and positions are, for queries and keys alike and without masks and global
-    tokens, what is found out about them is kept from call to call (a few MiB), and these tensors are not looked at.
+    `regular` describes the blocks and positions of both queries and keys, without masks and global tokens. Then these
+    tensors are not read, and the plans are cached between calls (a few MiB).
 
-    Takes float32, bfloat16 and float16, at most 256 components of queries and of values, and at most 31 levels. Extra
-    memory is linear in the tokens, except for the plans of the two walks: 8 bytes a pair of tiles each, for all heads
-    at once, which in half precision is 2^-10 bytes a pair of tokens. Blocks that nest and are runs of tokens are fast;
-    any others are exact and slower, and so are tiles with a global token.
+    Types are float32, bfloat16 and float16, with at most 256 components of queries and of values, and at most 31
+    levels. Extra memory is linear in the tokens, except for the plans of the two walks. Each plan takes 8 bytes per
+    pair of tiles, for all heads together; in half precision, tiles have at least 64 tokens. Blocks that nest and are
+    runs of tokens are fast; other blocks, and tiles with a global token, are exact but slower.
 
     Raises:
         RuntimeError: Triton is not installed, or the tensors are on the CPU and Triton does not interpret; and, from
-            autograd, when a gradient of the gradient is asked for.
-        TypeError: the types of q, k and v differ or are none of the three.
+            autograd, if a second derivative is asked for.
+        TypeError: the types of q, k and v differ or are not supported.
         ValueError: too many components or levels.
     """
     _check(q, k, v, ranks)
@@ -143,8 +143,8 @@ def _unit_stride(t: Tensor) -> Tensor:
 class TileSizes:
     """Tokens in a program's own tile and in the tiles it walks, and how the kernel is compiled.
 
-    `registers` is the most of a thread; None leaves them to the compiler. A walked tile that needs masks is taken in
-    `parts`, whose numbers fit the registers.
+    `registers` is the limit for a thread; None leaves it to the compiler. A walked tile that needs masks is split into
+    `parts`, which fit the registers.
     """
 
     own: int
@@ -159,9 +159,9 @@ class TileSizes:
             raise ValueError(f"tiles of {self.own} and {self.walked} tokens: at least 16, and one divides the other")
 
 
-# {kernel: (sizes, sizes where a width is above 64 components)}: the fastest on an H200, at 2,048 or 16,384 tokens, of
-# those that `benchmarks/attention.py --device cuda --parts tiles` times. float32 is multiplied exactly, outside the
-# matrix unit: smaller tiles.
+# {kernel: (sizes, sizes where a width is above 64 components)}: the fastest sizes that
+# `benchmarks/attention.py --device cuda --parts tiles` measures on an H200, at 2,048 or 16,384 tokens. float32 is
+# multiplied exactly, outside the matrix unit, so its tiles are smaller.
 _HALF = {
     "forward": (TileSizes(64, 64, 4, 3, 128, 4), TileSizes(64, 64, 4, 3, parts=4)),
     "queries": (TileSizes(64, 64, 4, 3, 168, 4), TileSizes(64, 64, 4, 2, parts=4)),
@@ -173,7 +173,7 @@ LONG = 8192
 
 
 def tile_sizes(kernel: str, dtype: torch.dtype, tokens: int, width: int) -> TileSizes:
-    """The sizes for ``forward``, ``queries`` (dQ) or ``keys`` (dK and dV) of heads of at most `width` components."""
+    """Tile sizes for ``forward``, ``queries`` (dQ) or ``keys`` (dK and dV) of heads of at most `width` components."""
     if dtype == torch.float32:
         return _SINGLE[width > 64]
     return (_LONG if kernel == "forward" and tokens >= LONG else _HALF[kernel])[width > 64]
@@ -183,8 +183,8 @@ def tile_sizes(kernel: str, dtype: torch.dtype, tokens: int, width: int) -> Tile
 def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
     """Widths of the chunks that the components are loaded in: powers of two from 16, at most four, covering all.
 
-    The choice costs least, in components loaded a pair, when each level halves the blocks of the one before: a pair
-    shares l of L levels with frequency 2^-l, and loads whole chunks up to the end of level l.
+    The widths load the fewest components per pair if each level halves the blocks of the level before. Then a pair
+    shares l levels with frequency 2^-l, and loads whole chunks up to the end of level l.
     """
     total, ends = sum(ranks), list(accumulate(ranks))
     weights = [2.0 ** -min(level + 1, len(ranks) - 1) for level in range(len(ranks))]
@@ -194,17 +194,17 @@ def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
             borders = list(accumulate(widths))
             if borders[-1] >= total and (count == 1 or borders[-2] < total):
                 loaded = (next(border for border in borders if border >= end) for end in ends)
-                # each chunk is one more product to issue, which is counted as one component a pair
+                # each chunk is one more product to issue, which counts as one component per pair
                 costs[widths] = sum(w * n for w, n in zip(weights, loaded, strict=True)) + count
     return min(costs, key=costs.__getitem__)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The arguments of every kernel besides q, k and v; ids are blocks, or `EVERYWHERE` in int64.
+    """The arguments of every kernel except q, k and v; ids are blocks, or `EVERYWHERE` in int64.
 
     The blocks of the first levels nest and begin at multiples of `lengths` tokens.
-    `plans` holds the walks that were planned already, by sizes of tiles and by whose tiles are owned.
+    `plans` caches planned walks, by the tile sizes and by whether the owned tiles are keys.
     """
 
     ranks: tuple[int, ...]
@@ -226,12 +226,12 @@ class Problem:
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """Where each level begins among the components, and where the last one ends."""
+        """The first component of each level, and the end of the last level."""
         return (0, *accumulate(self.ranks))
 
     @property
     def plan_batch(self) -> int:
-        """1 where every row of the batch walks the same tiles."""
+        """The number of plans: 1 if every row of the batch walks the same tiles."""
         read = [self.query_ids[0], self.key_ids[0], self.key_mask]
         read += [self.query_positions, self.key_positions] if self.causal else []
         return max(t.shape[0] for t in read if t is not None)
@@ -289,7 +289,7 @@ def _precision(dtype: torch.dtype) -> str:
 
 
 def _batch_stride(t: Tensor | None, dim: int = 0) -> int:
-    """The stride of an axis, 0 where every row of the batch reads the same."""
+    """The stride of an axis; 0 if every row of the batch reads the same numbers."""
     return 0 if t is None or t.shape[dim] == 1 else t.stride(dim)
 
 
@@ -302,14 +302,14 @@ def _strides(*tensors: Tensor) -> list[int]:
 def _regular_problem(
     ranks: tuple[int, ...], causal: bool, scale: float, regular: RegularBlocks, device: torch.device
 ) -> Problem:
-    """The problem of a sequence with itself; a kept one has the plans that earlier calls made."""
+    """The problem of self-attention; a cached problem has the plans of earlier calls."""
     places = torch.arange(regular.first, regular.first + regular.length, device=device)
     ids = torch.stack([floor_divide(places * number, span) for number, span in regular.levels])[:, None].int()
     return Problem(ranks, causal, scale, ids, ids, None, None, None, False, _lengths(regular))
 
 
 def _lengths(regular: RegularBlocks) -> tuple[int, ...]:
-    """Tokens of the blocks of the first levels: as long as each divides the one before, and the first position."""
+    """Block lengths of the first levels, as long as each divides the length before and the first position."""
     lengths: list[int] = []
     for number, span in regular.levels:
         length, rest = divmod(span, number)
@@ -425,7 +425,7 @@ def _new_like(t: Tensor, width: int) -> Tensor:
 
 
 class _MultilevelAttention(torch.autograd.Function):
-    """The kernels as one differentiable step; their gradient has no gradient."""
+    """The kernels as one differentiable step, without second derivatives."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:

@@ -1,9 +1,8 @@
 """Sliding-window attention: only pairs fewer than `window_size` steps apart are scored.
 
-`reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
-neighbourhood, so that time and memory grow linearly with the length. `flex` visits on CUDA only the tiles that windows
-touch, by PyTorch's FlexAttention; `native` does so on a CPU, for any positions, masks and biases (see
-`tsattn.ops.native`).
+`reference` and `sdpa` mask the full matrix. `blocks` cuts the queries into blocks and gives each the keys near it: time
+and memory grow linearly with the length. `flex` visits only the tiles that windows touch, by PyTorch's FlexAttention on
+CUDA. `native` does so on a CPU, for any positions, masks and biases (see `tsattn.ops.native`).
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def sliding_window_attention(
     Args:
         q: `(B, H | 1, T, r)` queries.
         k: `(B, G, T, r)` keys.
-        v: `(B, G, T, E)` values. Types may differ: the widest computes.
-        window_size: keys on a side, the position itself counted (the paper's w plus one).
+        v: `(B, G, T, E)` values. Types may differ: attention is computed in the widest.
+        window_size: keys on a side, including the position itself (the paper's w plus one).
         positions: `(B | 1, T)` int; the order of the tokens by default.
         causal: a token sees no later position.
         key_mask: `(B, T)` bool, True at real tokens. A query with no allowed key gives zeros.
@@ -66,10 +65,10 @@ def sliding_window_attention(
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``blocks``, ``flex``, ``native`` or ``auto``. ``blocks`` needs positions that
-            rise by one from token to token, and no bias and no global tokens; ``flex`` a CUDA device, 16 components or
-            more, no bias and no dropout; ``native`` a CPU, and numbers in float32 or bfloat16. `auto` takes `native`
-            where it can; else, where a window is a small part of the sequence, `flex` on CUDA and `blocks` elsewhere,
-            if they can; else `sdpa`.
+            rise by one per token, no bias and no global tokens. ``flex`` needs a CUDA device, 16 components or more, no
+            bias and no dropout. ``native`` needs a CPU, and numbers in float32 or bfloat16. `auto` takes `native` where
+            possible. Else, if a window is a small part of the sequence, it takes `flex` on CUDA or `blocks`; else
+            `sdpa`.
 
     Returns:
         `(B, H, T, E)`, of v's type.
@@ -115,7 +114,7 @@ def sliding_window_attention(
 
 
 def _is_small(length: int, window_size: int) -> bool:
-    """Whether a window's neighbourhood is so small a part of the sequence that something is saved."""
+    """Whether a window's neighbourhood is small enough, compared with the sequence, to save work."""
     if torch.compiler.is_exporting() and not isinstance(length, int):
         return False  # a program for every length cannot choose by it
     return 3 * max(MIN_BLOCK, window_size) < length
@@ -207,9 +206,9 @@ def sliding_window_attention_flex(
 ) -> Tensor:
     """Compute `sliding_window_attention` through FlexAttention, compiled at the first call.
 
-    Which tiles of pairs are visited is found from the range of positions in each, so that nothing of the size T x T is
-    formed; FlexAttention's own search evaluates the mask of every pair. Without anything said of the tokens the tiles
-    are kept from call to call: finding them takes as long as attending to a few thousand tokens.
+    The range of positions in each tile decides which tiles of pairs are visited, so nothing of the size T x T is
+    formed. FlexAttention's own search would evaluate the mask of every pair. Without positions, masks and global tokens
+    the tiles are cached: finding them takes as long as attending to a few thousand tokens.
     """
     q, k, v = expand_heads(q, k, v)
     T, hidden = q.shape[2], torch.compiler.is_compiling()
@@ -218,7 +217,7 @@ def sliding_window_attention_flex(
     else:
         at = torch.arange(T, device=q.device)[None] if positions is None else positions
         mask = window_block_mask(at, window_size, causal=causal, key_mask=key_mask, global_tokens=global_tokens)
-    # off CUDA, and inside a graph that is compiled anyway, the function is taken as it stands
+    # off CUDA, and inside a graph that is compiled anyway, the function is not compiled here
     as_it_stands = hidden or q.device.type != "cuda"
     attend: Any = flex_attention if as_it_stands else _compiled()
     out: Tensor = attend(q, k, v, block_mask=mask, scale=scale)
@@ -239,7 +238,7 @@ def window_block_mask(
     global_tokens: Tensor | None = None,
     in_order: bool = False,
 ) -> BlockMask:
-    """The pairs that are scored, and the tiles that hold any of them; `in_order` says that tokens stand at 0, 1, ..."""
+    """The scored pairs, and the tiles that hold any of them; `in_order` says that tokens have positions 0, 1, ..."""
     T = positions.shape[1]
     rows = max(t.shape[0] for t in (positions, key_mask, global_tokens) if t is not None)
     positions = positions.expand(rows, T)
@@ -291,13 +290,13 @@ def _pair_rule(
 def _tile_extremes(x: Tensor) -> tuple[Tensor, Tensor]:
     """The lowest and the highest of `x (B, T)` in each tile, `(B, tiles)`."""
     filled = -(-x.shape[1] // TILE) * TILE - x.shape[1]
-    # the last token stands in for those that fill the last tile
+    # copies of the last token fill the last tile
     tiles = torch.cat([x, x[:, -1:].expand(-1, filled)], 1).view(x.shape[0], -1, TILE)
     return tiles.amin(-1), tiles.amax(-1)
 
 
 def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of tiles chosen in each row of `(B, tiles, tiles)`, and their numbers first, `(B, 1, ...)` int32."""
+    """How many tiles are chosen in each row of `(B, tiles, tiles)`; tile numbers, chosen first, `(B, 1, ...)` int32."""
     order = torch.argsort(~chosen, dim=-1, stable=True)
     return chosen.sum(-1, dtype=torch.int32)[:, None], order.to(torch.int32)[:, None]
 

@@ -33,8 +33,8 @@ def softmax_attention(
         finite = ~torch.isneginf(bias)
         allowed = finite if allowed is None else allowed & finite
     if allowed is not None:
-        # a finite fill keeps rows without any allowed key, and their gradients, free of NaN; in others it would count
-        # next to allowed pairs whose bias is as low
+        # a finite fill keeps rows without any allowed key, and their gradients, free of NaN; in other rows it would
+        # count next to allowed pairs whose bias is as low
         fill = torch.zeros((), dtype=logits.dtype, device=logits.device)
         fill = fill.masked_fill(allowed.any(-1, keepdim=True), -torch.inf)
         logits = torch.where(allowed, logits, fill)
@@ -46,14 +46,14 @@ def softmax_attention(
 
 
 def finite_as(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bias in another type, in which a large finite one must not become infinite by rounding; -inf becomes finite."""
+    """Convert a bias to another type; large finite values stay finite in rounding, and -inf becomes finite."""
     exact = bias.to(torch.promote_types(bias.dtype, dtype))
     largest = torch.finfo(dtype).max
     return exact.clamp(-largest, largest).to(dtype)
 
 
 def in_widest_type(attend: Operator) -> Operator:
-    """Let an operator take queries, keys and values of different types: the widest computes, and v's is given."""
+    """Let an operator take queries, keys and values of different types: it computes in the widest, and returns v's."""
 
     @functools.wraps(attend)
     def attend_in_widest(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -66,7 +66,7 @@ def in_widest_type(attend: Operator) -> Operator:
 
 
 def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values with one head for each query head; a single head is a view of itself."""
+    """Expand queries, keys and values to the same number of heads; a single head becomes a view."""
     heads = max(t.shape[1] for t in (q, k, v))
     expanded = []
     for t in (q, k, v):
@@ -79,7 +79,7 @@ def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def positive_scale(q: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Queries and a scale of the same logits; kernels multiply what causality forbids, minus infinity, by it."""
+    """Queries and a positive scale with the same logits: kernels multiply forbidden logits, minus infinity, by it."""
     if scale > 0:
         return q, scale
     return (-q, -scale) if scale < 0 else (q * 0, 1.0)
@@ -95,8 +95,8 @@ def fused_attention(
 ) -> Tensor:
     """Call `scaled_dot_product_attention`, differentiable twice on a CPU.
 
-    Where the gradient is itself to be differentiated (`create_graph=True`), it is computed again with every logit
-    written out, in memory quadratic in the number of tokens; not under checkpointing.
+    If the gradient is differentiated again (`create_graph=True`), it is recomputed with all logits written out, in
+    memory quadratic in the number of tokens; not under checkpointing.
     """
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, scale=scale)
     if _makes_a_plain_node() and type(out.grad_fn).__name__ == "ScaledDotProductFlashAttentionForCpuBackward0":
@@ -120,14 +120,14 @@ def _makes_a_plain_node() -> bool:
 def _differentiable_gradients(
     gradients: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...] | None:
-    """The gradients of the kernel's node as functions of its inputs; None, to leave them, where no graph is made.
+    """The gradients of the kernel's node as functions of its inputs; None, which keeps them, if no graph is made.
 
     The inputs come from the node, not from a closure, which would keep them alive.
     """
     if not torch.is_grad_enabled():
         return None
     node: Any = torch._C._current_autograd_node()
-    # other names, so that a key that was made from the query, or is the query, counts as itself alone
+    # views, so that a key that is the query, or was made from it, counts separately
     q, k, v = (t.view_as(t) for t in (node._saved_query, node._saved_key, node._saved_value))
     mask = node._saved_attn_mask
     exact = torch.promote_types(q.dtype, torch.float32)

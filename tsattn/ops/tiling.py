@@ -61,22 +61,22 @@ def plan_tiles(
     globals_at: tuple[int, ...] = (),
     merge_levels: bool = True,
 ) -> TilePlan:
-    """The tiles of a sequence.
+    """Plan the tiles of a sequence.
 
     Args:
-        blocks: for each level, coarse to fine, the first token of every block and, last, the number of tokens. Each
-            level's starts are among the next one's.
+        blocks: for each level, coarse to fine, the first token of every block and, last, the number of tokens. The
+            starts of each level are starts of the next level.
         ranks: components of each level.
         causal: leave out keys after their query's block.
-        globals_at: for each token after the blocks, which shares every level with every token, the number of tokens
-            of the blocks that come before it in time; rising.
+        globals_at: for each global token, which shares every level with every token, the number of ordinary tokens
+            before it in time; rising. Global tokens come after the blocks.
         merge_levels: whether a leaf may hold several levels; otherwise the tokens of a leaf share every level.
     """
     length, num_global = blocks[0][-1], len(globals_at)
     if not length:
         return TilePlan((LeafGroup((0,), num_global, ()),), len(ranks) - 1, ())
     prefixes = [0, *itertools.accumulate(ranks)]
-    # level -1 is the whole sequence, of which two tokens may share nothing
+    # level -1 is the whole sequence, whose tokens may share nothing
     levels = [(0, length), *blocks]
     leaf = _leaf_level(blocks, ranks) if merge_levels else len(ranks) - 1
     groups: dict[tuple[int, bool, int, int], list[tuple[int, int]]] = {}
@@ -97,7 +97,7 @@ def plan_tiles(
         )
         for (level, _, num_queries, num_keys), places in groups.items()
     ]
-    # under causality, only the tokens after a global one see it, and it only those before
+    # if causal, only later tokens see a global token, and it sees only earlier tokens
     for first, count, before in _runs(globals_at) if causal else [(0, num_global, 0)] * (num_global > 0):
         own, unseen = length + first, length - before
         if unseen:
@@ -145,14 +145,14 @@ def _sub_blocks(starts: Sequence[int], first: int, end: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """Rows of a batch that are cut in one way.
+    """Rows of a batch with the same tiles.
 
     Attributes:
         rows: numbers of the rows; None for all of them.
-        order: numbers of their real tokens in the order of position, global ones last; None for all as they stand.
-        blocks: for each level, coarse to fine, the first of the ordered tokens of every block and, last, the number of
-            those that are not global.
-        globals_at: for each global token, at the end of the order, the number of others that come before it in time.
+        order: numbers of their real tokens by position, global tokens last; None for all tokens as they stand.
+        blocks: for each level, coarse to fine, the first ordered token of every block and, last, the number of ordinary
+            tokens.
+        globals_at: for each global token, at the end of the order, the number of ordinary tokens before it in time.
     """
 
     rows: tuple[int, ...] | None
@@ -163,7 +163,7 @@ class BlockLayout:
 
 @functools.lru_cache(maxsize=256)
 def regular_layout(regular: RegularBlocks) -> BlockLayout:
-    """How rows of whole, ordered tokens are cut."""
+    """The layout of rows of ordered tokens without padding."""
     blocks = []
     for number, span in regular.levels:
         ids = [place * number // span for place in range(regular.first, regular.first + regular.length)]
@@ -208,10 +208,10 @@ def find_layouts(
 
 
 def _block_starts(ids: Tensor) -> tuple[tuple[int, ...], ...] | None:
-    """For each level the starts of the blocks of tokens in order, and their number; None if levels are not nested."""
+    """For each level the starts of the blocks of ordered tokens, and their number; None if levels are not nested."""
     T = ids.shape[1]
     changes = ids[:, 1:] != ids[:, :-1]
-    # a block must be one run of tokens, and a boundary of a level one of every finer level
+    # a block must be one run of tokens, and a boundary of a level is a boundary of every finer level
     if any(int(change.sum()) + 1 != len(level.unique()) for change, level in zip(changes, ids, strict=True) if T):
         return None
     if (changes[:-1] & ~changes[1:]).any():

@@ -2,12 +2,12 @@
 """The three Triton kernels of multi-level attention: forward, and backward by tiles of queries and by tiles of keys.
 
 A program owns a tile of queries and walks the tiles of keys, sorted by how many of the r components they need. The
-components are cut into at most four *chunks* of 16, 32, ... (the matrix unit takes no fewer than 16 at a time); a tile
-whose pairs all share the same first levels and no other, and of which no pair is masked, loads the chunks of these
-levels only and looks at no mask. These tiles are walked in one branch-free loop for every number of chunks. The few
-others (cut by the boundary of a block, by causality, by padding, by the end of the sequence) compare block ids pair by
-pair, level by level, so blocks that do not nest are exact too, and slower. Backward recomputes the scores from the
-log-sum-exp, as FlashAttention does, once for dQ and once for dK and dV; nothing is summed in an order that varies.
+components are cut into at most four *chunks* of 16, 32, ... components. The matrix unit takes at least 16 at a time. In
+most tiles all pairs share the same first levels and no other, and no pair is masked. Then only the chunks of these
+levels are loaded, and no mask: a branch-free loop for every number of chunks. The few other tiles are cut by the
+boundary of a block, by causality, by padding, or by the end of the sequence. They compare block ids by pair and level,
+so blocks that do not nest are exact too, and slower. Backward recomputes the scores from the log-sum-exp, as
+FlashAttention does, once for dQ and once for dK and dV. Nothing is summed in an order that varies.
 """
 
 from __future__ import annotations

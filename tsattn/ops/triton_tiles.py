@@ -3,8 +3,8 @@
 """Device functions of the multi-level Triton kernels: pairs of tiles, and the plan of a walk; imports without Triton.
 
 Names: `own` is the tile of a program, `walked` the tiles it loops over. Rows are tokens. `limit` is how many leading
-components all pairs of a tile share; `mix` has a bit for every other level that some of its pairs may share. A tile
-comes as chunks 0 to 3 of its components. Where a function does not care which side is which, one is `a`, the other `b`.
+components all pairs of a tile share. `mix` has a bit for every other level that some of its pairs may share. A tile
+comes as chunks 0 to 3 of its components. Where the two sides have equal roles, they are `a` and `b`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ except ImportError:
 
 
 def jit(function):
-    """`triton.jit`, or the plain function where Triton is not installed: it is then never called."""
+    """`triton.jit`; without Triton the plain function, which is then never called."""
     return function if triton is None else triton.jit(function)
 
 
@@ -56,7 +56,7 @@ def load_chunks(
     base, rows, stride, count, GROUP: tl.constexpr, CHUNKS: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
     W2: tl.constexpr, W3: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
-    """The chunks that a group of tiles needs; the first one stands in for those that it does not."""
+    """Load the chunks that a group of tiles needs; the first chunk stands in for the others."""
     t0 = load_chunk(base, rows, stride, count, 0, W0, WIDTH, CHECK, HINT)
     t1, t2, t3 = t0, t0, t0
     if CHUNKS >= 2 and GROUP >= 1:
@@ -81,7 +81,7 @@ def store_chunks(
     base, t0, t1, t2, t3, scale, rows, stride, count, CHUNKS: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
     W2: tl.constexpr, W3: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Every chunk, times scale, written where `load_chunks` would read it."""
+    """Write every chunk, times scale, where `load_chunks` would read it."""
     store_chunk(base, t0 * scale, rows, stride, count, 0, W0, WIDTH)
     if CHUNKS >= 2:
         store_chunk(base, t1 * scale, rows, stride, count, W0, W1, WIDTH)
@@ -119,7 +119,7 @@ def dot(a, b, s, PRECISION: tl.constexpr):
 
 @jit
 def awaited(x, PRECISION: tl.constexpr):
-    """x, which costs no instruction: a product left to run into the next step makes the compiler wait for each part."""
+    """x, without an instruction; else a product that runs into the next step makes the compiler wait for each part."""
     if PRECISION == "tf32":
         x = tl.inline_asm_elementwise("", "=f,0", [x], dtype=tl.float32, is_pure=True, pack=1)
     return x
@@ -131,10 +131,10 @@ def scores(
     A: tl.constexpr, B: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`(A, B)` products of the first `limits` components of each row, which are `limit` at least.
+    """`(A, B)` products of the first `limits` components of each row; `limits` is at least `limit`.
 
-    Tiles of a group below CHUNKS end in its own chunk, so only this one is cut, and only if a level ends inside it;
-    tiles of group CHUNKS may end anywhere.
+    Tiles of a group below CHUNKS end in the chunk of this number. Only this chunk is cut, and only if a level ends
+    inside it. Tiles of group CHUNKS may end anywhere.
     """
     s = tl.zeros((A, B), tl.float32)
     s = _chunk_scores(s, a0, b0, limit, limits, 0, GROUP, CHUNKS, CUTS, 0, W0, PRECISION)
@@ -172,7 +172,7 @@ def add_mixed_scores(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, HAS_GLOBAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`s` and, of every level from WHOLE on in `mix`, the scores of those pairs that share its block."""
+    """`s` plus, for every level from WHOLE on in `mix`, the scores of the pairs that share a block at this level."""
     for level in tl.static_range(WHOLE, LEVELS):
         if ((mix >> level) & 1) != 0:
             own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
@@ -194,7 +194,7 @@ def shared_components(
     limit, own_ids, own_level, own_rows, own_count, ids, level_stride, start, count, BOUNDS: tl.constexpr,
     WHOLE: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
-    """`(OWN, 1)`: how many components, at least `limit`, each row shares with the token `start` by the first levels."""
+    """`(OWN, 1)`: components, at least `limit`, that each row shares with the token `start` by the first levels."""
     shared = tl.zeros((OWN,), tl.int32) + limit
     for level in tl.static_range(WHOLE):
         own = tl.load(own_ids + level * own_level + own_rows, mask=own_rows < own_count, other=-1)
@@ -208,7 +208,7 @@ def add_gradients(
     g0, g1, g2, g3, ds, b0, b1, b2, b3, limit, limits, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the chunks and what `scores` adds to them; `ds` is the gradient of the scores."""
+    """Add the part from `scores` to the gradients of the chunks; `ds` is the gradient of the scores."""
     g0 = _chunk_gradient(g0, ds, b0, limit, limits, 0, GROUP, CHUNKS, CUTS, 0, W0, PRECISION)
     if CHUNKS >= 2 and GROUP >= 1:
         g1 = _chunk_gradient(g1, ds, b1, limit, limits, 1, GROUP, CHUNKS, CUTS, W0, W1, PRECISION)
@@ -226,7 +226,7 @@ def add_mixed_gradients(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, HAS_GLOBAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the chunks and what `add_mixed_scores` adds to them."""
+    """Add the part from `add_mixed_scores` to the gradients of the chunks."""
     for level in tl.static_range(WHOLE, LEVELS):
         if ((mix >> level) & 1) != 0:
             own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
@@ -247,7 +247,7 @@ def allowed_keys(
     query_rows, key_rows, query_positions, key_positions, key_mask, N, S,
     CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr,
 ):  # fmt: skip
-    """Which of the keys may be seen at all, and the positions of both sides."""
+    """Which keys may be seen by any query, and the positions of both sides."""
     allowed = key_rows < S
     if HAS_MASK:
         allowed = tl.load(key_mask + key_rows, mask=allowed, other=0) != 0
@@ -263,7 +263,7 @@ def allowed_keys(
 
 @jit
 def _share(own, ids, HAS_GLOBAL: tl.constexpr):
-    """Which pairs `(own, ids)` lie in one block; a global token, `EVERYWHERE`, lies in all."""
+    """Which pairs `(own, ids)` lie in one block; a global token, `EVERYWHERE`, lies in all blocks."""
     same = own[:, None] == ids[None, :]
     if HAS_GLOBAL:
         same = same | (own == -4611686018427387904)[:, None] | (ids == -4611686018427387904)[None, :]
@@ -272,7 +272,7 @@ def _share(own, ids, HAS_GLOBAL: tl.constexpr):
 
 @jit
 def _keep(tile, low, high, START: tl.constexpr, W: tl.constexpr):
-    """The chunk with only its components from low to high left."""
+    """The chunk with zeros outside the components from low to high."""
     columns = START + tl.arange(0, W)[None, :]
     return tl.where((columns >= low) & (columns < high), tile, 0.0).to(tile.dtype)
 
@@ -281,7 +281,7 @@ def _keep(tile, low, high, START: tl.constexpr, W: tl.constexpr):
 def _level_scores(
     s, a, b, LOW: tl.constexpr, HIGH: tl.constexpr, START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Scores of the components of one level that lie in this chunk, added."""
+    """Add the scores of the components of one level that lie in this chunk."""
     if (LOW < START + W) and (HIGH > START):
         s = dot(_keep(a, LOW, HIGH, START, W), tl.trans(b), s, PRECISION)
     return s
@@ -291,7 +291,7 @@ def _level_scores(
 def _level_gradient(
     grad, ds, b, LOW: tl.constexpr, HIGH: tl.constexpr, START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr
 ):
-    """Gradient of the components of one level that lie in this chunk, added."""
+    """Add the gradient of the components of one level that lie in this chunk."""
     if (LOW < START + W) and (HIGH > START):
         grad += _keep(dot(ds, b, tl.zeros_like(grad), PRECISION), LOW, HIGH, START, W)
     return grad
@@ -354,7 +354,7 @@ def plan_kernel(
     OWN_UNITS: tl.constexpr, WALKED_UNITS: tl.constexpr, WALKED: tl.constexpr, TILES: tl.constexpr,
     CAUSAL: tl.constexpr, OWN_KEYS: tl.constexpr, PACKING: tl.constexpr,
 ):  # fmt: skip
-    """For a tile: the tiles to walk, sorted by the chunks they need; those that need masks last; none that is empty."""
+    """For a tile: the non-empty tiles to walk, sorted by the chunks they need; tiles that need masks are last."""
     own_tile = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
     own += batch * own_batch

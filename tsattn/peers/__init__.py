@@ -1,1 +1,1 @@
-"""Predictors of external libraries, which run in an environment of their own: the core never imports them."""
+"""Predictors of external libraries, which run in a separate environment: the core never imports them."""

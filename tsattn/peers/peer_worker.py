@@ -176,7 +176,7 @@ def _of_local_model(past: Any, observed: Any, request: Mapping[str, Any]) -> Any
     kept = (observed.cumsum(-1) > 0) | ~observed.any(-1, keepdims=True)
     columns = {"unique_id": window * past.shape[1] + channel, "ds": step, "y": past}
     each = pd.DataFrame({column: values[kept] for column, values in columns.items()})
-    # of two levels at equal distances from the median one interval holds both
+    # one interval holds both levels at equal distances from the median
     names, levels = [] if request["quantiles"] else [name], set()
     for level in request["quantiles"]:
         percent = round(abs(100 - 200 * level), 6)

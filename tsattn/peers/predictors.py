@@ -67,7 +67,7 @@ class PeerProcess:
         self._errors = self.folder / "stderr.txt"
         # -I: neither this environment's paths nor the folder of the script
         command = [str(python), "-I", "-W", "ignore", str(_SCRIPT)]
-        # in a session of its own: Ctrl-C is for this process, which then ends that one
+        # in a new session: Ctrl-C reaches only this process, which then ends the worker
         how: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True, "start_new_session": True}
         with self._errors.open("wb") as errors:
             self._process: Any = Popen(command, stderr=errors, **how)
@@ -82,7 +82,7 @@ class PeerProcess:
                 words = process.stdout.readline()
             except BrokenPipeError:
                 words = ""
-            except BaseException:  # the answer to come would be taken for that to the next request
+            except BaseException:  # the answer to come would be taken for the answer to the next request
                 self.stop()
                 raise
         if not words:
@@ -198,7 +198,7 @@ class StatsForecast(PeerPredictor):
         super().check_fit(data, training)
         self._ask("check")
         if "val" in data.parts:
-            self(data.windows("val", **self.cut)[0])  # finds what the model cannot do
+            self(data.windows("val", **self.cut)[0])  # this finds forecasts that the model cannot make
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
@@ -336,8 +336,8 @@ class NeuralForecast(PeerPredictor):
 def write_series(path: Path, data: ForecastDataModule) -> int:
     """Write training and validation rows, each channel a series; return how many rows of each to hold out.
 
-    These are the fewest validation rows of a series with a validation window. Later ones of a series with more are left
-    out; of a series without, the last training rows are held out.
+    These are the fewest validation rows of a series with a validation window. Later rows of longer series are left out.
+    A series without a validation window holds out its last training rows.
     """
     series, parts = data.series, []
     lengths = [split.val_end - split.train_end for split in data.splits]

@@ -1,6 +1,6 @@
 """Everything that forecasts: trained networks, closed forms, averages.
 
-The kind of a backbone is a kind of predictor, too: the trained network of it. To add another, write one file with a
+The kind of a backbone is a kind of predictor, too: its trained network. To add another, write one file with a
 subclass of `Predictor` that takes keyword arguments, and name it in `PREDICTORS`.
 """
 
@@ -35,13 +35,13 @@ PREDICTORS = {
     "neuralforecast": "tsattn.peers.predictors.NeuralForecast",
     "statsforecast": "tsattn.peers.predictors.StatsForecast",
 }
-"""The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
+"""The import path of each kind, imported when it is first made; its class is a name of this package, too."""
 DEFAULT = "auto"
 """Kind of the default predictor."""
 
 
 def network_for(description: Any) -> Any:
-    """Return the default network in the place of the default predictor, for what only a network takes."""
+    """Return the default network in place of the default predictor, for options that only a network takes."""
     kind = description.get("kind") if isinstance(description, Mapping) else description
     return dict(DEFAULT_BACKBONE) if kind == DEFAULT else description
 

@@ -34,7 +34,7 @@ class AttentionLayer:
     name: str  # layer 0; of an encoder and a decoder: encoder layer 0; after the member of an ensemble
     kind: str
     token: str  # what a token is, in one word, such as patch
-    channel: str | None  # of the window; None where attention sees all of them
+    channel: str | None  # of the window; None if attention sees all channels
     weights: NDArray[Any]  # (H, N, S), the probability with which a query mixes the value of a key
     # (H, N, S) by name, level 1 the coarsest: the part of each level in the score; 0 at pairs that share no block of it
     levels: dict[str, NDArray[Any]]
@@ -53,7 +53,7 @@ class AttentionLayer:
 
 
 def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = None) -> list[AttentionLayer]:
-    """Compute the attention of all layers in a window, of one channel where each is a sequence; in full precision."""
+    """Compute the attention of all layers in a window, of one channel if each is a sequence; in full precision."""
     task = predictor.task
     if channel is not None and channel not in task.channels:
         raise UserError(f"there is no channel {channel!r}; valid: {one_of(task.channels)}")
@@ -65,11 +65,11 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     for member, network in networks.items():
         calls = attention_calls(network.network, lambda: predictor(batch))
         around = [network.network.get_submodule(call.path.rpartition(".")[0]) for call in calls]
-        # the tokens of attention among the series of a group of Chronos-2 are not of one window
+        # attention among the series of a group (Chronos-2) has tokens of several windows
         calls = [call for call, part in zip(calls, around, strict=True) if getattr(part, "is_over_time", True)]
         for name, call in zip(_names([call.path for call in calls]), calls, strict=True):
             found.append(_layer(f"{member} {name}".strip(), call, network, batch, predictor, channel))
-    # a token that can see itself alone, as that of a decoder of one token, shows nothing
+    # a token that sees only itself, as in a decoder of one token, shows nothing
     found = [layer for layer in found if layer.weights.shape[1:] != (1, 1)] or found
     if not found:
         if any(type(one.network).__module__.startswith(("transformers.", "chronos.")) for one in networks.values()):
@@ -103,7 +103,7 @@ def _layer(
 
 
 def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) -> pd.Index[Any]:
-    """Return what tokens stand for: names, and time stamps of the steps that they end with."""
+    """Return labels of tokens: names, or time stamps of the steps that they end with."""
     ends = network.token_ends(count)
     if ends is None or len(ends) != count or batch.time is None:
         return pd.RangeIndex(count)

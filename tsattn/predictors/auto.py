@@ -1,4 +1,4 @@
-"""The default predictor: a mean of simple, pretrained and trained members, whose shares are found in the fit.
+"""The default predictor: a mean of simple, pretrained and trained members, with shares that the fit finds.
 
 Shape letters: B windows, T horizon, C channels, Q quantiles, M members.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from tsattn.training import Training
 
 PRIORS = (1.0, 0.25, 0.1, 1.0)
-"""Shares of tiny, ridge, seasonal naive and the network where their errors are equal, not yet divided by their sum."""
+"""Relative shares of tiny, ridge, seasonal naive and the network at equal errors, not yet divided by their sum."""
 POWER = 4
-"""Of the ratio of errors, by which a share falls."""
-_LEAST = 0.02  # share that is worth the time of its forecasts
-_NETWORK_WINDOWS = 700  # for training, from which on there is a network
-_MOST_WINDOWS, _FEWEST_WINDOWS = 256, 8  # that choose: of one channel, of any number of channels
-_MOST_GIVEN = 2048  # windows that choose among given members, whose forecasts lie in memory
-_WIDEST = 3.0  # times the width of intervals that members forecast
+"""Power of the ratio of errors, by which a share falls."""
+_LEAST = 0.02  # smallest share that is worth the time of its forecasts
+_NETWORK_WINDOWS = 700  # training windows from which on there is a network
+_MOST_WINDOWS, _FEWEST_WINDOWS = 256, 8  # windows that choose: at most, for one channel; at least, for many
+_MOST_GIVEN = 2048  # windows that choose among given members, whose forecasts are kept in memory
+_WIDEST = 3.0  # most times the width of the intervals that members forecast
 
 
 class Auto(Ensemble):
@@ -53,8 +53,8 @@ class Auto(Ensemble):
     validation rows, members that need no fit forecast the last third of the training rows, and the others count as the
     best of them.
 
-    The mean interval of the members lies around the mean of all medians. It is widened where it held fewer of the
-    validation targets than it says.
+    The mean interval of the members lies around the mean of all medians. It is widened if it held fewer of the
+    validation targets than it claims.
 
     Args:
         members: descriptions of other members, as of an ensemble, which have equal shares at equal errors. All of them
@@ -110,7 +110,7 @@ class Auto(Ensemble):
         self._take(weights, width)
 
     def _take(self, weights: Sequence[float], width: float = 1.0) -> None:
-        """Take shares, and leave out the members that have none: of these no state is kept."""
+        """Take shares, and drop the members without a share: no state of them is kept."""
         self.weights, self.width = [*weights], width
         for number in (number for number, weight in enumerate(weights) if not weight):
             self.members[number] = nn.ModuleList()
@@ -150,7 +150,7 @@ class Auto(Ensemble):
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
-        facts = super().fit(data, replace(training, say=lambda line: None))  # one line says what was taken
+        facts = super().fit(data, replace(training, say=lambda line: None))  # one line names the chosen members
         return facts if training.member in training.choices else {**facts, **self._choose(data, training)}
 
     @override
@@ -181,7 +181,7 @@ class Auto(Ensemble):
         return total(medians, weights) + total(parts - medians, [scale * weight for weight in emitting])
 
     def _choose(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        """Take the shares and the width that held-out windows ask for, and say which."""
+        """Choose the shares and the width by held-out windows, and say them."""
         from tsattn.evaluation.selection import selection_metric
         from tsattn.training.losses import choose_loss
 
@@ -265,7 +265,7 @@ class _HeldOut:
         return totals.scores()
 
     def width(self, forecasts: Sequence[Tensor]) -> float:
-        """Return how many times as wide the outermost interval must be to hold the share that it says, 1 to 3."""
+        """Return the factor, 1 to 3, by which the outermost interval must widen to hold its share."""
         middle, reached = self.levels.index(MEDIAN), list[Tensor]()
         for batch, forecast in zip(self.batches, forecasts, strict=True):
             error = batch.known_target - forecast[..., middle]
@@ -278,7 +278,7 @@ class _HeldOut:
 
 
 def shares_of(errors: Sequence[float], priors: Sequence[float]) -> list[float]:
-    """Return shares that sum to one and fall with errors, by `POWER`; one that is not known counts as the lowest."""
+    """Return shares that sum to one and fall with errors, by `POWER`; an unknown error counts as the lowest."""
     least = min((error for error in errors if error > 0), default=1.0)
     found = [
         prior * (least / error if error > least else 1.0) ** POWER for prior, error in zip(priors, errors, strict=True)

@@ -47,17 +47,17 @@ class Predictor(nn.Module, ABC):
     """Base class of everything that forecasts windows: networks, closed forms, averages and other libraries.
 
     A predictor is made of plain data (its arguments), learns the sizes of a task in `build`, and is fitted to data in
-    `fit`. Its `state_dict` is all that a fit leaves: another one of the same description, built for the same task,
-    forecasts the same once that state is loaded.
+    `fit`. Its `state_dict` holds all results of a fit. Another predictor of the same description, built for the same
+    task, forecasts the same once this state is loaded.
 
     Args:
         **arguments: all arguments of the subclass by name, which takes each by keyword, with a type: with its kind they
             are its description.
     """
 
-    needs_fit: bool = True  # before it forecasts; False for one that knows all after `build`
+    needs_fit: bool = True  # before it forecasts; False if it is ready after `build`
     is_trained: bool = False  # by gradients, so that `fit` takes the options of a training
-    emits_quantiles: bool = False  # those that it is built for; else it forecasts points alone
+    emits_quantiles: bool = False  # the quantiles that it is built for; else it forecasts only points
     uses_covariates: bool = False  # all of them, and static columns; else it leaves them unread
     reads_short: bool = False  # takes series with fewer rows than its context, which are padded
     task: Task  # once built
@@ -99,7 +99,7 @@ class Predictor(nn.Module, ABC):
 
     @property
     def label(self) -> str:
-        """Name in a table of scores, which tells two of a kind apart."""
+        """Name in a table of scores, which distinguishes two predictors of one kind."""
         return self.name
 
     def attending(self) -> dict[str, Attending]:
@@ -108,7 +108,7 @@ class Predictor(nn.Module, ABC):
 
     @property
     def context_length(self) -> int:
-        """L, the past steps that it looks at: of a batch with more of them it takes the last."""
+        """L, the past steps that it reads: from a batch with more steps it takes the last L."""
         return self.task.context_length
 
     @property
@@ -132,7 +132,7 @@ class Predictor(nn.Module, ABC):
             return point
         restored = units.restore(forecast, batch.series_id)
         if self.forecasts_counts:
-            # what a scaled float32 is off by is no part of a count, and a bound that is rounded holds the same counts
+            # rounding removes the error of scaled float32; rounded bounds hold the same counts
             return restored.round_().clamp_(min=0).add_(0.0)  # no minus zero
         middle = self.output.median
         if point is not None and middle is not None:
@@ -142,7 +142,7 @@ class Predictor(nn.Module, ABC):
         return restored
 
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        """Take the sizes of a task; empty, without memory for weights, for ``load_state_dict(state, assign=True)``."""
+        """Take the sizes of a task; `empty` allocates no weights, for ``load_state_dict(state, assign=True)``."""
         self.check_output(output)
         self.task, self.output = task, output
 
@@ -154,7 +154,7 @@ class Predictor(nn.Module, ABC):
             raise UserError(f"predictor {self.name} has no distribution {output.distribution}: leave distribution out")
 
     def check_export(self) -> None:
-        """Refuse to export it, by `refuse_export`, where it needs more than operators of PyTorch and its state."""
+        """Refuse an export, by `refuse_export`, if it needs more than PyTorch's operators and its state."""
 
     def refuse_export(self) -> NoReturn:
         """Name what can be exported instead."""
@@ -175,7 +175,7 @@ class Predictor(nn.Module, ABC):
 
     @property
     def summary(self) -> str:
-        """Line about one that is not trained: its name, and how it comes to its numbers."""
+        """Line about a predictor that is not trained: its name, and how it computes its numbers."""
         how = f"{self.num_parameters:,} parameters, in closed form" if self.needs_fit else "nothing to fit"
         return f"{self.name}: {how}"
 
@@ -206,7 +206,7 @@ class Predictor(nn.Module, ABC):
         """
 
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """Return a function that forecasts a batch there; one that is not trained computes on the host, exactly."""
+        """Return a function that forecasts a batch as `execution` says; without training, exactly and on the host."""
         return execution.forecaster(self, forecast, exact=not self.is_trained)
 
     @abstractmethod
@@ -215,7 +215,7 @@ class Predictor(nn.Module, ABC):
 
 
 class AnyHorizon(Predictor):
-    """Predictor of any horizon, which continues in its own way instead of having forecasts fed back as context."""
+    """Predictor of any horizon: it continues in its own way, instead of reading its forecasts as context."""
 
     @property
     @abstractmethod
@@ -256,7 +256,7 @@ def _steps(batch: Batch, names: tuple[str, ...], steps: slice) -> Batch:
 
 
 def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
-    """Forecast `(B, horizon, C)`, or with Q; beyond T steps the own forecast or median continues the context."""
+    """Forecast `(B, horizon, C)`, or with Q; beyond T steps its forecast or median continues the context."""
     if isinstance(predictor, AnyHorizon):
         return predictor.forecast_to(batch, horizon)
     L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median

@@ -1,9 +1,9 @@
-"""Split-conformal calibration: intervals moved so that they hold the share of targets that they say.
+"""Split-conformal calibration: intervals moved so that they hold the share of targets that they claim.
 
-A score says by how much a target lies outside an interval of the predictor, below 0 if inside: of quantiles as in
-conformalised quantile regression (Romano, Patterson & Candes 2019), of a point forecast the absolute error (Lei et al.
-2018). An interval widened by the ``ceil((n + 1) a)``-th smallest of n scores holds a new target with a probability of
-at least a, whatever the predictor, where the new window is exchangeable with those n.
+A score says by how much a target lies outside an interval of the predictor; it is below 0 inside. For quantiles it
+follows conformalised quantile regression (Romano, Patterson & Candes 2019); for a point forecast it is the absolute
+error (Lei et al. 2018). Widen an interval by the ``ceil((n + 1) a)``-th smallest of n scores: it then holds a new
+target with a probability of at least a. This is true of any predictor, if the new window is exchangeable with those n.
 
 Shape letters: B windows, T horizon, C channels, Q quantile levels, P intervals, G groups of series, N scores.
 """
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 Interval: TypeAlias = tuple[float | None, float | None]  # levels of the lower and upper bound; None is no bound
 POINT: Interval = (MEDIAN, MEDIAN)  # of a point forecast
-OWN_WINDOWS = 100  # for validation, from which on a series has scores of its own: they tell apart all levels up to 99
-_MOST_WINDOWS = 1000  # of a group; neighbours are alike, so that more of them say little more
-_NUMBERS = 1 << 24  # that are kept, but for the `OWN_WINDOWS` that there are in any case
+OWN_WINDOWS = 100  # validation windows from which on a series has its own scores: they allow all levels up to 99
+_MOST_WINDOWS = 1000  # of a group; neighbours are similar, so more of them add little
+_NUMBERS = 1 << 24  # most scores that are kept, apart from `OWN_WINDOWS`, which are always kept
 _DIGITS = 9  # of a share
-_USUAL: Interval = (0.1, 0.9)  # that is asked of a point forecast, too
+_USUAL: Interval = (0.1, 0.9)  # an interval that users ask of a point forecast, too
 _TYPES = {"intervals": tuple[tuple[float | None, ...], ...], "ids": tuple[SeriesId, ...], "values": Tensor}
 
 
@@ -61,7 +61,7 @@ def levels_of(level: Any) -> tuple[float, ...]:
 
 
 def intervals_of(levels: Sequence[float]) -> list[Interval]:
-    """Return the intervals that levels bound, widest first; without a central one the point ``(0.5, 0.5)``."""
+    """Return the intervals that levels bound, widest first; without a central interval the point ``(0.5, 0.5)``."""
     from tsattn.evaluation.window_errors import central_intervals  # a first forecast needs no scores
 
     pairs: list[Interval] = [(levels[low], levels[high]) for _, low, high in central_intervals(levels)]
@@ -72,13 +72,13 @@ def intervals_of(levels: Sequence[float]) -> list[Interval]:
 
 
 def coverage(interval: Interval) -> float:
-    """Return the share of targets that an interval is to hold."""
+    """Return the share of targets that an interval should hold."""
     low, high = interval
     return round((1.0 if high is None else high) - (0.0 if low is None else low), _DIGITS)
 
 
 def needed_scores(interval: Interval) -> int:
-    """Return the fewest scores that an interval needs: with fewer no finite one holds its share."""
+    """Return the fewest scores that an interval needs: with fewer, no finite interval holds its share."""
     share = coverage(interval)
     return math.ceil(round(share / (1 - share), _DIGITS))
 
@@ -103,7 +103,7 @@ class ConformalScores:
         values = torch.full((len(groups), most, *groups[0].shape[1:]), torch.nan)
         for group, scores in zip(values, groups, strict=True):
             group[: len(scores)] = scores
-        rising = values.permute(2, 0, 3, 4, 1).sort(-1).values  # which has what is NaN last
+        rising = values.permute(2, 0, 3, 4, 1).sort(-1).values  # sorting puts NaN last
         return cls(tuple(intervals), tuple(ids), rising.contiguous())
 
     @property
@@ -119,20 +119,20 @@ class ConformalScores:
         return {**levels, "series_of_their_own": len(self.ids)}
 
     def groups(self, ids: Sequence[Any]) -> Tensor:
-        """Return `(S,)` int64, the group of each of some series: its own, or the first."""
+        """Return the group of each series, `(S,)` int64: its own, or the first."""
         number = {name: group for group, name in enumerate(self.ids, 1)}
         texts = {str(name): group for name, group in number.items()}
         return torch.tensor([number.get(name, texts.get(str(name), 0)) for name in ids])
 
     def base(self, interval: Interval) -> int:
-        """Return the number of the predictor's interval that is widened to another: the nearest in coverage."""
+        """Return the number of the predictor's interval that is widened for another: the nearest in coverage."""
         if interval in self.intervals:
             return self.intervals.index(interval)
         central = [number for number, one in enumerate(self.intervals) if None not in one]
         return min(central, key=lambda number: abs(coverage(self.intervals[number]) - coverage(interval)))
 
     def widening(self, interval: Interval, channels: Sequence[str]) -> Tensor:
-        """Return how far bounds move out, `(G, T, C)`, below 0 in; a series with too few scores takes those of all."""
+        """Return how far bounds move, `(G, T, C)`, above 0 outwards; a series with too few scores takes group 0's."""
         counts, share = self.counts, coverage(interval)
         rank = ((counts + 1).double() * share).round(decimals=_DIGITS).ceil().long()
         lacks = rank > counts
@@ -177,10 +177,10 @@ def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels:
 
 
 class Calibrated(AnyHorizon):
-    """Quantiles of a fitted predictor, of points too, moved by conformal scores.
+    """Quantiles of a fitted predictor, also of a point predictor, moved by conformal scores.
 
     The median, one of the levels, stays. Bounds never cross it, and wider levels have wider intervals. Steps beyond the
-    horizon that it was fitted for have the scores of the last one. The ids are those that `Batch.series_id` numbers.
+    fitted horizon take the scores of the last step. The ids are the series that `Batch.series_id` numbers.
     """
 
     def __init__(
@@ -252,9 +252,9 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 def calibration_parts(
     data: ForecastDataModule, calibrate: bool | float, output: Output
 ) -> tuple[ForecastDataModule, ForecastDataModule | None]:
-    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated.
+    """Return the data to fit to, and the data whose validation windows calibrate; None if nothing is calibrated.
 
-    If too few validation windows are there, earlier windows calibrate, by a second model: see `fits_before`.
+    With too few validation windows, earlier windows calibrate, by a second model: see `fits_before`.
     """
     share = calibration_share(calibrate)
     if share is None:
@@ -280,23 +280,23 @@ def calibration_parts(
 
 
 def _with_rolling_origins(split: Split, task: Task, least: int) -> Split:
-    """Validate on the last third of the rows before the test, longer for the least windows, after one to train on."""
+    """Validate on the last third of the rows before the test, or more for `least` windows; train on one at least."""
     T, rows = task.prediction_length, split.val_end
     start = rows - max(T + least - 1, round(rows / 3))
     return replace(split, train_end=min(split.train_end, max(start, task.context_length + T)))
 
 
 def fits_before(calibrating: ForecastDataModule, fitted_to: ForecastDataModule) -> bool:
-    """Return whether windows that calibrate are among the training rows of a fit: another must be fitted before them.
+    """Return whether windows that calibrate are training rows of a fit: then a second model is fitted before them.
 
-    Scores of windows that a model was trained on are too small, so that its intervals would be too narrow.
+    Scores of windows that a model was trained on are too small, so its intervals would be too narrow.
     """
     pairs = zip(calibrating.splits, fitted_to.splits, strict=True)
     return any(one.train_end < other.train_end for one, other in pairs)
 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
-    """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
+    """Score evenly thinned validation windows: of all series, and of each series that has `OWN_WINDOWS` of them."""
     levels, intervals = predictor.output.quantiles, intervals_of(predictor.output.quantiles)
     windows = data.windows("val", **predictor.cut)
     counts = [len(rows) for rows in windows.origins]

@@ -28,20 +28,20 @@ _OPTION_TYPES = {
     **{"warmup_steps": int | None, "mup": bool, "selection": str | None, "max_steps": int},
 }
 TRAINING_OPTIONS = tuple(_OPTION_TYPES)
-"""Options of training in the description of a trained member; by default they are those of the ensemble."""
+"""Training options in the description of a trained member; by default the options of the ensemble."""
 
 
 class Ensemble(Predictor):
     """The weighted mean of the forecasts of its members, level by level where they forecast quantiles.
 
     Each member is fitted by itself: on its own loss, to its own context. A member that is trained by gradients is
-    trained `seeds` times, and the mean of these is the member. A network uses covariates, or is refused if it cannot; a
-    closed form leaves them unread.
+    trained `seeds` times, and the mean of these trainings is the member. A network uses covariates, or is refused if it
+    cannot; a closed form leaves them unread.
 
     Args:
-        members: descriptions of predictors, but of no ensemble. Besides the arguments of its kind, one that is trained
-            may have `TRAINING_OPTIONS`.
-        weights: one a member, at least 0; they are divided by their sum. None weighs all equally.
+        members: descriptions of predictors, except ensembles. Besides the arguments of its kind, a trained member may
+            have `TRAINING_OPTIONS`.
+        weights: one per member, at least 0; they are divided by their sum. None weighs all equally.
         seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
     """
 

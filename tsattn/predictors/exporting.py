@@ -59,7 +59,7 @@ class RawForecast(nn.Module):
             if isinstance(part, Attention):  # without kernels of this package
                 part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
                 self.impls[attention_kind(part)] = part.impl
-        # a missing step that is repeated has an earlier value, which lies before all that is looked at
+        # a repeated missing step takes an earlier value, so the context must be longer
         self.length = max(self.predictor.context_length, task.context_length if self.predictor.seasons else 0)
         scaler, past = fitted.scaler, len(task.past_covariates)
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
@@ -128,7 +128,7 @@ class RawForecast(nn.Module):
     def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits:
         tables = self.units.mean, self.units.scale
         mean, scale = (table.expand(context.shape[0], -1) if series is None else table[series] for table in tables)
-        # what was never observed is 0 on the scale
+        # values that were never observed are 0 on the scale
         original = _imputed(context, observed, self.units.restore(torch.zeros_like(past), series))
         seasons = {
             length: LastSeason(*(_last_season(part, observed, length) for part in (past, original)))
@@ -147,14 +147,14 @@ def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
 
 
 def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> Tensor:
-    """Replace each missing number of `(B, n, C)` by the last known one before it, else by the other."""
+    """Replace each missing number of `(B, n, C)` by the last known number before it, else by `other`."""
     known = running_maximum(torch.where(observed, torch.arange(values.shape[1], device=values.device)[:, None], -1))
     last = torch.where(observed, values, 0.0).gather(1, known.clamp(min=0))
     return torch.where(known >= 0, last, other)
 
 
 def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
-    """Return the last s steps of windows `(B, L, C)`, a missing one with the last known value of its place."""
+    """Return the last s steps of windows `(B, L, C)`; a missing step takes the last known value of its place."""
     last = past[:, -length:]
     lacking = -past.shape[1] % length  # steps to a whole season at the front
     shape = (-1, (past.shape[1] + lacking) // length, length, past.shape[2])
@@ -195,7 +195,7 @@ def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any
         made: Any = torch.onnx.export(
             program, input_names=[*model.inputs], output_names=["forecast"], dynamo=True, optimize=False, verbose=False
         )
-        # as onnxscript optimizes, but for its rules, by which a sum with less than 1e-8, as a small ridge, is none
+        # onnxscript's optimizations without its rules, which drop summands below 1e-8, such as a small ridge
         optimizer, passes = map(importlib.import_module, ("onnxscript.optimizer", "onnx_ir.passes.common"))
         optimizer.inline(made.model)
         optimizer.fold_constants(made.model, onnx_shape_inference=False)

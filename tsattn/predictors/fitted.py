@@ -107,7 +107,7 @@ class WarmStart:
     """A fitted network, whose weights another training starts from; its optimizer is new."""
 
     fitted: FittedPredictor
-    rescale: bool = False  # by the rows that are trained on now; else its scales stay, those of new series are added
+    rescale: bool = False  # by the new training rows; else its scales stay, and scales of new series are added
 
     def __post_init__(self) -> None:
         name = self.fitted.predictor.name
@@ -130,7 +130,7 @@ class WarmStart:
         data.setup("fit")
 
     def key_after(self, key: str) -> str:
-        """Return the key of a result that started so, given its key without a start."""
+        """Return the key of a result with this start, given its key without a start."""
         found = hashlib.sha256(f"{key} {self.rescale} {self.fitted.scaler.to_dict()}".encode())
         for name, weight in sorted(self.fitted.predictor.state_dict().items()):
             found.update(name.encode())
@@ -139,7 +139,7 @@ class WarmStart:
 
 
 def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:
-    """Return a fitted predictor with its quantiles, or those of a `level`, calibrated for these series."""
+    """Return a fitted predictor with its quantiles, or with the quantiles of a `level`, calibrated for these series."""
     own = fitted.predictor.output.quantiles
     levels = own if level is None else levels_of(level)
     if fitted.conformal is None and level is not None:
@@ -153,7 +153,7 @@ def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) 
 
 
 def beyond_training(predictor: Predictor, horizon: int) -> str | None:
-    """Return a warning of a horizon that is longer than was trained for; None of another."""
+    """Return a warning if a horizon is longer than the model was trained for; else None."""
     task, rolls = predictor.task, not isinstance(predictor, AnyHorizon)
     most = predictor.steps_at_once if isinstance(predictor, AnyHorizon) else task.prediction_length
     if horizon <= most:
@@ -190,5 +190,5 @@ def future_batches(
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
-    # a generator of its own: else it draws from torch's, and so into a training in another thread
+    # its own generator: torch's would be drawn from, and disturb a training in another thread
     return DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())

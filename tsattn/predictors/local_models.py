@@ -43,13 +43,13 @@ class LocalForecast(NamedTuple):
 class LocalModel(Unfitted, AnyHorizon):
     """Base class of models of one series. They need no fit and forecast quantiles.
 
-    Missing values are interpolated around the season, and count for no interval; after the
-    last known value they are forecast too. A constant series stays constant. Fewer than 10 known values, or a series
-    that no form fits, are forecast by simple exponential smoothing, of level 0.5.
+    Missing values are interpolated around the season, and do not count for intervals; after the last known value they
+    are forecast, too. A constant series stays constant. Series with fewer than 10 known values, or that no form fits,
+    are forecast by simple exponential smoothing, of level 0.5.
 
     Args:
-        season_length: steps in a season; by default the task's. 1, or fewer rows than two seasons, is no season.
-        context_length: last rows to read, fewer where a series has fewer; 1000 by default.
+        season_length: steps in a season; by default the task's. With 1, or fewer rows than two seasons, there is none.
+        context_length: last rows to read, fewer if a series has fewer; 1000 by default.
     """
 
     emits_quantiles = True
@@ -93,14 +93,14 @@ class LocalModel(Unfitted, AnyHorizon):
         return (forecast if levels else forecast[..., 0]).to(batch.past)
 
     def forecast_series(self, series: Values, season: int, horizon: int, known: Known | None = None) -> LocalForecast:
-        """Forecast `horizon` steps of a series, of which these values are known, by default all; zeros if none is."""
+        """Forecast `horizon` steps of a series, whose values are all known by default; zeros if no value is `known`."""
         known = np.ones(len(series), dtype=bool) if known is None else known
         end = int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0
         ahead, series = len(known) - end, filled(series[:end], known[:end], season)
         if not len(series) or not np.ptp(series):
             return LocalForecast(np.full(horizon, series[-1] if len(series) else 0.0), np.zeros(horizon), 1)
         known, horizon = known[end - len(series) : end], ahead + horizon
-        counted = known & np.concatenate([known[:1], known[:-1]])  # what comes after a gap was used to fill it
+        counted = known & np.concatenate([known[:1], known[:-1]])  # the value after a gap was used to fill it
         counted = counted if counted.sum() >= _FEWEST else known
         unit = float(np.abs(series).mean())  # so that no fit depends on the units
         scaled, found = series / unit, None
@@ -117,7 +117,7 @@ class LocalModel(Unfitted, AnyHorizon):
 
     @abstractmethod
     def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
-        """Fit to a series that is not constant, and forecast it, errors where `counted`; None if it cannot be."""
+        """Fit to a series that is not constant, and forecast it, with errors where `counted`; None if that fails."""
 
 
 class Theta(LocalModel):
@@ -200,7 +200,7 @@ def _levels(series: Values, alpha: float) -> Values:
 
 
 def filled(values: Values, known: Known, season: int) -> Values:
-    """Return a series from its first known value on, what is missing interpolated between neighbours of any season."""
+    """Return a series from its first known value on; missing values are interpolated around the season."""
     first = int(known.argmax()) if known.any() else len(known)
     values, known, steps = values[first:], known[first:], np.arange(len(values) - first)
     if known.all():

@@ -29,7 +29,7 @@ class Unfitted(Predictor):
 
 
 class RepeatedSteps(Unfitted):
-    """The last steps of the context, again and again; a missing one takes the last value of its season."""
+    """Repeats the last steps of the context; a missing step takes the last known value of its season."""
 
     @property
     @override
@@ -56,7 +56,7 @@ class SeasonalNaive(RepeatedSteps):
     """The last season of the context for each season of the horizon.
 
     Args:
-        season_length: steps in a season, and of the context that it looks at; by default the task's.
+        season_length: steps in a season, which is also the context length; by default the task's.
     """
 
     def __init__(self, *, season_length: int | None = None) -> None:

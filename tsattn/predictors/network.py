@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NetworkPredictor(Predictor):
-    """Network that a `ForecastingModule` trains; it is made of the description of its backbone."""
+    """Network that a `ForecastingModule` trains; it is built from the description of its backbone."""
 
     is_trained = True
     network: Network  # once built
@@ -129,5 +129,5 @@ class NetworkPredictor(Predictor):
         return module
 
     def _started(self, training: Training) -> Backbone | None:
-        """Return the backbone with the weights that a training starts from, where a new one costs too much."""
+        """Return the backbone with the weights that a training starts from, if building a new one costs too much."""
         return None

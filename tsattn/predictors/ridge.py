@@ -1,4 +1,4 @@
-"""Ridge regression in closed form: a map for each channel, shrunk towards the one of all channels.
+"""Ridge regression in closed form: a map for each channel, shrunk towards the map of all channels.
 
 Shape letters: B windows, C channels, L context length, T prediction length, F columns of the calendar.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 CONTEXTS = (6, 12, 24, 48, 96, 192, 336, 512, 720, 1024)
 """Context lengths that are tried, up to a quarter of the training rows."""
 PENALTIES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7)
-"""Penalties of the shared map, on the scale of the data; the largest leave little but the last value."""
+"""Penalties that are tried for the shared map, on the data's scale; the largest leave little but the last value."""
 POOLINGS = (1e2, 1e3, 1e4)
-"""Penalties of a channel's distance from the shared map that are tried."""
-_QUARTER, _NEAR = 4, 1.1  # of the rows, the most in a context; how far errors of averaged maps lie above the lowest
-_FEW_WINDOWS, _BLOCKS = 30, 10  # of validation, below which blocks of training windows are left out instead
-_MOST_NUMBERS = 2**24  # C L T of maps of channels; beyond, there is the shared one alone
-_KEPT_NUMBERS = 2**26  # of sums of products that are kept in memory, not computed again
+"""Penalties that are tried on a channel's distance from the shared map."""
+_QUARTER, _NEAR = 4, 1.1  # largest context is rows / 4; largest error of averaged maps, compared with the lowest
+_FEW_WINDOWS, _BLOCKS = 30, 10  # validation windows, below which blocks of training windows are left out instead
+_MOST_NUMBERS = 2**24  # C L T of maps of channels; beyond, all channels share one map
+_KEPT_NUMBERS = 2**26  # numbers in sums of products that are kept in memory, not computed again
 
 
 def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
@@ -68,23 +68,23 @@ class ClosedForm(Predictor):
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ClosedForm:
-        # a precision that is right for the networks beside it in an ensemble is not for a solution of equations
+        # a precision for the networks of an ensemble does not suit a solution of equations
         super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
         return self
 
 
 class Ridge(ClosedForm):
-    """One linear map a channel, of the context less its last value and the season's waves at the origin; float64.
+    """One linear map per channel, of the context minus its last value and the season's waves at the origin; float64.
 
-    It is the mean of the maps of several context lengths, those whose squared error on validation windows is within a
-    tenth of the lowest. For each length these windows choose two penalties: on the map that all channels share, and on
-    a channel's distance from it. Series share the map of their channel.
+    It is the mean of the maps of several context lengths: all whose squared error on validation windows is within a
+    tenth of the lowest. For each length these windows choose two penalties: on the map that all channels
+    share, and on a channel's distance from it. Series share the map of their channel.
 
     With fewer than 30 validation windows, blocks of training windows are left out in turn instead. Then all channels
     share one map, as they do where their own maps would have more than 16 million numbers.
 
-    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
-    where one has weight 0 or is missing. In the package's tests of earlier windows, choosing the centre of a window or
+    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all if
+    a target has weight 0 or is missing. In the package's tests of earlier windows, choosing the centre of a window or
     longer waves as well raised the error.
 
     Args:
@@ -130,7 +130,7 @@ class Ridge(ClosedForm):
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
-        # not a number before it is fitted: a forecast of it cannot be taken for one
+        # NaN before the fit, so that a forecast without a fit cannot be taken for one
         C, T, device = task.num_channels, task.prediction_length, torch.device("meta" if empty else "cpu")
         sizes = {"weight": self._own_length or task.context_length, "waves": len(Waves(task.season_length))}
         for name, size in sizes.items():
@@ -166,7 +166,7 @@ class Ridge(ClosedForm):
         past = window.past.double()
         level = past[:, -1:]
         if window.past_observed is not None:
-            counted = window.past_observed.long().cumsum(1)  # what lies before all that is known says nothing
+            counted = window.past_observed.long().cumsum(1)  # steps before the first known value say nothing
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
         if not self.reads_time:
@@ -178,7 +178,7 @@ class Ridge(ClosedForm):
 
 
 def possible_contexts(data: ForecastDataModule, lengths: Iterable[int]) -> list[int]:
-    """Return those for which there are training rows, and rows before each part; the longest possible if none is."""
+    """Return the lengths that leave rows to train on, and rows before each part; the longest possible if none does."""
     T = data.prediction_length
     ends = sorted(split.train_end for split in data.splits)
     starts = [max(split.bounds(part)[0] for split in data.splits) for part in data.parts if part != "train"]
@@ -221,7 +221,7 @@ class _Sums:
         return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
 
-Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # what is fitted, and what it is measured on
+Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # for the fit, and for its error
 
 
 def choose(
@@ -241,7 +241,7 @@ def choose(
 
 
 def _near(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those whose errors are near the lowest, best first."""
+    """The maps with errors near the lowest, best first."""
     lowest = min(one["mse_scaled"] for one in ways)
     near = [one for one in ways if one["mse_scaled"] <= _NEAR * lowest]
     return sorted(near, key=itemgetter("mse_scaled"))
@@ -256,7 +256,7 @@ def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Se
 
 
 def _blocks(train: _Sums) -> Pairs:
-    """Each block of the windows that the longest context leaves, and all windows that share no rows with it.
+    """Each block of the longest context's windows, after all windows that share no rows with it.
 
     Source: Racine, *hv-block cross-validation* (Journal of Econometrics, 2000).
     """
@@ -290,7 +290,7 @@ def _of_shared(pairs: Pairs, length: int, penalties: Sequence[float], T: int) ->
 def _of_channels(
     train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The choices with the best pooling, or none."""
+    """Each choice with its best pooling, or without pooling."""
     errors: dict[tuple[int, float], float] = dict.fromkeys(product(range(len(choices)), POOLINGS), 0.0)
     shared, count = _shared(whole, choices, train.T), 0
     for products, others in zip(train, held, strict=True):
@@ -314,7 +314,7 @@ def _shared(whole: Mapping[int, Products], choices: list[dict[str, Any]], T: int
 
 
 def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
-    """Return the mean map of windows less their last values, `(C or 1, L, T)`, and that of the waves."""
+    """Return the mean maps: of windows minus their last values, `(C or 1, L, T)`, and of the waves."""
     whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
     shared = _shared(whole, choices, train.T)
     alone = all(choice["pooling"] is None for choice in choices)

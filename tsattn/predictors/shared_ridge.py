@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class SharedRidge(ClosedForm):
     """One linear map from context to horizon for all channels, each window centred by its mean; float64.
 
-    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all
-    where one has weight 0. `ridge` usually has a lower error.
+    It uses no covariates, and leaves them unread. A window counts by the mean weight of its targets, and not at all if
+    a target has weight 0. `ridge` usually has a lower error.
 
     Args:
         alpha: penalty on the squared coefficients, on the scale of the data; or several.
@@ -55,7 +55,7 @@ class SharedRidge(ClosedForm):
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
-        # not a number before it is fitted: a forecast of it cannot be taken for one
+        # NaN before the fit, so that a forecast without a fit cannot be taken for one
         sizes = max(self._own, default=task.context_length), task.prediction_length
         unknown = torch.full(sizes, math.nan, dtype=torch.float64, device="meta" if empty else "cpu")
         self.register_buffer("weight", unknown)

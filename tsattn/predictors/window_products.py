@@ -1,7 +1,7 @@
-"""Sums of products of all steps of windows, from which every linear map of them follows; streamed, float64.
+"""Sums of products of all steps of windows, which determine every linear map of them; streamed, float64.
 
-Windows that follow each other share all but one step, so their sums are updated instead of multiplied: a thousand steps
-of context cost seconds for millions of windows.
+Consecutive windows share all but one step, so their sums are updated instead of multiplied. A thousand steps of context
+cost seconds for millions of windows.
 
 Shape letters: L context length, T prediction length, F columns of the season's waves, n windows.
 """
@@ -30,12 +30,12 @@ Origins = NDArray[np.int64]
 
 DAY, WEEK, YEAR = 86_400, 7 * 86_400, 31_556_952  # seconds; a mean year
 MOST_WAVES = 6
-_RUN, _AT_ONCE, _ROWS = 128, 8192, 4096  # windows that are updated together: at least, at most; or else multiplied
+_RUN, _AT_ONCE, _ROWS = 128, 8192, 4096  # windows updated together, at least and at most; windows multiplied together
 
 
 @dataclass(frozen=True)
 class Waves:
-    """Sines and cosines of the time of a forecast in its season, a constant before them.
+    """A constant, and sines and cosines of the time of a forecast in its season.
 
     The period is in the unit of `Batch.time`: seconds, or steps; 0 for none.
     """
@@ -74,7 +74,7 @@ def wave_columns(time: Tensor, period: Tensor, count: int) -> Tensor:
 
 @dataclass
 class Products:
-    """Sums over windows and what was counted: of context, target and waves with each other."""
+    """Sums over windows of the products of context, target and waves with each other, and the number of windows."""
 
     sums: Tensor  # (L + T + F, L + T + F)
     windows: int = 0
@@ -106,7 +106,7 @@ class Equations:
     count: int
 
     def solve(self, penalty: float, towards: Tensor | None = None) -> Tensor:
-        """Return the map `(n, T)` of least squared error, and squared distance from another times the penalty."""
+        """Return the map `(n, T)` of least squared error plus the penalty times the squared distance from `towards`."""
         gram = self.gram.clone()
         gram.diagonal().add_(penalty)
         moment = self.moment if towards is None else self.moment + penalty * towards
@@ -127,11 +127,11 @@ class Windows:
     series: Series
     sizes: tuple[int, int]  # L and T
     origins: list[tuple[int, Origins]]
-    weighted: bool  # as those of training are
+    weighted: bool  # as training windows are
 
     @classmethod
     def of(cls, data: ForecastDataModule, part: str, context_length: int, longer: int | None = None) -> Windows:
-        """All of a part, or those that a longer context does not leave."""
+        """All windows of a part, or only the windows that a longer context does not allow."""
         T, series = data.prediction_length, data.series
         ranges = all_origins(data.splits, part, context_length, T)
         if longer is not None:
@@ -144,7 +144,7 @@ class Windows:
         return sum(len(origins) for _, origins in self.origins)
 
     def blocks(self, count: int) -> list[Windows]:
-        """Cut them, in the order of series and time, into blocks of equal size."""
+        """Cut the windows, in the order of series and time, into blocks of equal size."""
         bounds = np.arange(count + 1) * len(self) // count
         found: list[list[tuple[int, Origins]]] = [[] for _ in range(count)]
         before = 0
@@ -158,7 +158,7 @@ class Windows:
     def products(self, channel: int, waves: Waves) -> Products:
         """Sum the products of a channel's windows whose targets are all observed, by their mean weight.
 
-        A window with a target of weight 0 is left out. Missing values of contexts are the last known ones before them.
+        A window with a target of weight 0 is left out. A missing value in a context is the last known value before it.
         """
         (L, T), F = self.sizes, len(waves)
         K = L + T
@@ -178,7 +178,7 @@ class Windows:
                     continue
                 rows = at[:, None] + np.arange(-L, T)
                 steps = values[rows.clip(min=0)]
-                # before a series begins, nothing is known: its last value, which the level becomes
+                # before a series begins nothing is known: take the context's last value, its level
                 rest.append((of, np.where(rows < 0, steps[:, L - 1 : L], steps), columns.numpy()))
                 if sum(len(one) for one, *_ in rest) >= _ROWS:
                     _add_rows(sums, rest)
@@ -186,7 +186,7 @@ class Windows:
         return Products(torch.from_numpy(sums), counted)
 
     def _weights(self, first: int, origins: Origins, channel: int) -> Numbers:
-        """The weight of each window, 0 of those that are left out."""
+        """The weight of each window; 0 for windows that are left out."""
         T, rows = self.sizes[1], torch.from_numpy(origins) + first
         weight = torch.ones(len(origins), dtype=torch.float64)
         for part in (self.series.observed, self.series.weights if self.weighted else None):
@@ -199,12 +199,12 @@ class Windows:
 
 
 def _runs(origins: Origins, weight: Numbers, L: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield stretches of windows, and whether these are whole, follow each other and have one weight."""
+    """Yield stretches of windows, and whether they are complete, consecutive and of one weight."""
     full = (origins >= L) & (weight > 0)
     breaks = (np.diff(origins) != 1) | (np.diff(weight) != 0) | (np.diff(full) != 0)
     cuts = range(0, len(origins), _AT_ONCE)
     bounds = np.unique([*cuts, *(np.flatnonzero(breaks) + 1), len(origins)]).tolist()
-    pending = 0  # shorter ones that wait for the next run
+    pending = 0  # start of the shorter stretches that wait for the next run
     for start, end in itertools.pairwise(bounds):
         is_run = full[start] and end - start >= _RUN
         if is_run or end - pending >= _ROWS:
@@ -225,7 +225,7 @@ def _add_rows(sums: Numbers, rest: list[tuple[Numbers, Numbers, Numbers]]) -> No
 
 
 def _add_run(sums: Numbers, values: Numbers, columns: Numbers, K: int, weight: float) -> None:
-    """Add the products of all windows of K steps in a row of values; each step later drops a product and adds one."""
+    """Add the products of all windows of K steps in a row of values; each later step drops a product and adds one."""
     n = len(columns)
     first, last = values[: K - 1], values[n:]
     steps = np.empty((K, K))

@@ -1,1 +1,1 @@
-"""The pretrained model that comes with this package, and the guesses that it weighs."""
+"""The pretrained model of this package, and the guesses that it weighs."""

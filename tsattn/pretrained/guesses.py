@@ -1,8 +1,7 @@
-"""Forecasts of series by simple statistics, with the errors that each made on the last steps of its series.
+"""Forecasts of series by simple statistics, with their errors on the last steps of the series.
 
-Rows end at their last column and may begin later than the first one. A guess for a step looks at steps before its
-origin alone, so that its past errors are those of a forecaster who did not know the future. He knew the periods, which
-are found in the whole row.
+Rows end at their last column and may begin later than the first column. A guess for a step reads only steps before its
+origin, so its past errors are errors without knowledge of the future. Only the periods are found in the whole row.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ GUESSES = (
 """Names of the guesses, in the order of their axis."""
 ORIGINS = 3  # in the past of a row, at which guesses are tried
 LONGEST_PERIOD = 730
-_LAGS = 6  # the latest values that the autoregression reads, beside those a season ago
+_LAGS = 6  # latest values that the autoregression reads, besides values a season ago
 _MOST_LAGS = 2 * _LAGS + 7
-_FITTED = 800  # steps that it is fitted to, at most
+_FITTED = 800  # most steps that it is fitted to
 _RIDGE = 1e-2
-_CYCLES = 5  # of a season that make its profile
+_CYCLES = 5  # cycles of a season that make its profile
 _SMOOTHED = 64  # steps
-_SEASONS_AHEAD = 8  # of a horizon, over which changes are added up
+_SEASONS_AHEAD = 8  # seasons of a horizon over which changes are added up
 _SOME = 1e-6
 
 Tensors = tuple[Tensor, ...]
@@ -42,21 +41,21 @@ class Guesses:
 
     ahead: Tensor  # (R, T, K) forecasts
     tried: Tensor  # (R, O, T, K) forecasts from earlier origins, the latest first
-    truth: Tensor  # (R, O, T) what came
-    counts: Tensor  # (R, O, T) whether that is known, and enough before the origin
-    periods: Tensor  # (R, 2) lengths of the seasons that they repeat; 1 for none
-    strength: Tensor  # (R, 2) autocorrelations at these
+    truth: Tensor  # (R, O, T) observed values at these steps
+    counts: Tensor  # (R, O, T) whether the truth is known, with enough steps before the origin
+    periods: Tensor  # (R, 2) lengths of the seasons that the guesses repeat; 1 for none
+    strength: Tensor  # (R, 2) autocorrelations at these lengths
 
     @property
     def errors(self) -> Tensor:
-        """Of the tries `(R, O, T, K)`, 0 where they do not count."""
+        """Errors of the earlier forecasts `(R, O, T, K)`, 0 where they do not count."""
         return (self.tried - self.truth[..., None]) * self.counts[..., None]
 
 
 def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill `(R, L)` by the last value of the season, else of all; return the first known place `(R,)` too.
+    """Fill `(R, L)` by the last value of the season, else by any last value; return the first known place `(R,)` too.
 
-    No value fills a place before it. A row in which nothing is known is 0, from its last place on.
+    No value fills an earlier place. A row without known values is 0, and begins at its last place.
     """
     L = values.shape[1]
     at = torch.arange(L, device=values.device)
@@ -71,7 +70,7 @@ def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tenso
 
 
 def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
-    """Estimate those at lags 0 to `most - 1` of `(R, L)` values from `first` on, without their line: `(R, most)`."""
+    """Estimate autocorrelations `(R, most)` of `(R, L)` values from `first` on, without their line, at lags from 0."""
     L, at = values.shape[1], torch.arange(values.shape[1], device=values.device)
     inside = (at >= first[:, None]).to(values.dtype)
     n = inside.sum(1, keepdim=True)
@@ -84,24 +83,24 @@ def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
     power = torch.fft.rfft(rest.float(), size)
     found: Tensor = torch.fft.irfft(power.real.square() + power.imag.square(), size)[:, :most]
     left = (n - torch.arange(most, device=values.device)).clamp(min=1)
-    # of long lags there are few products: they count for less
+    # long lags have few products: they count for less
     return found / found[:, :1].clamp(min=1e-12) * n / left * (left / n + 0.5).clamp(max=1)
 
 
 def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two periods `(R, 2)` and the autocorrelations at them: that of the frequency, and the clearest other.
+    """Return two periods `(R, 2)` and their autocorrelations: the season of the frequency, and the clearest other.
 
-    A season `(R,)` of 1, or one longer than half the row, gives place to the clearest period.
+    The clearest period replaces a season `(R,)` of 1, or a season longer than half the row.
     """
     n, most = values.shape[1] - first, max(4, values.shape[1] // 2 + 2)
     found, lag = autocorrelations(values, first, most), torch.arange(most, device=values.device)
     is_peak = torch.zeros_like(found, dtype=torch.bool)
     is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
     is_peak &= lag <= (n[:, None] // 2).clamp(max=LONGEST_PERIOD)
-    clear = (3 / n.sqrt()).clamp(min=0.2)  # what chance comes to is no season
+    clear = (3 / n.sqrt()).clamp(min=0.2)  # weaker peaks may be chance
 
     def clearest(others: Tensor) -> tuple[Tensor, Tensor]:
-        # the shortest of those that are about as clear as the best one
+        # the shortest period that is about as clear as the best one
         score = torch.where(is_peak & others, found, -1.0)
         best = score.max(1, keepdim=True).values
         place = (score >= best - 0.05 * best.abs()).to(torch.int8).argmax(1)
@@ -112,7 +111,7 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     is_named = (season > 1) & (2 * season <= n)
     main = torch.where(is_named, season, own)
     strength = torch.where(is_named, found.gather(1, season.clamp(max=most - 1)[:, None])[:, 0], own_strength)
-    # near a multiple of the first it is no other season, unless there the row is clearly more alike, as after a week
+    # near a multiple of the first is no other season, unless the row repeats clearly better there, as after a week
     width = (main[:, None] // 8).clamp(min=1)
     near = (lag + width) % main[:, None].clamp(min=2) <= 2 * width
     near &= (main[:, None] > 1) | (lag <= 1)
@@ -125,7 +124,7 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
 def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: Tensor) -> Guesses:
     """Make guesses for `horizon` steps T after rows `(R, L)`, of which `season (R,)` is the season by their frequency.
 
-    Values should vary by about 1; `origin (R,)` is what 0 became on their scale, from which ratios are taken where no
+    Values should vary by about 1; `origin (R,)` is the place of 0 on their scale. Ratios are taken from there, unless a
     value lies below it.
     """
     (R, L), every = values.shape, ORIGINS + 1
@@ -162,18 +161,18 @@ class _Row:
         self.lowest = torch.where(is_below, torch.minimum(origin, low), low - 2 * span)  # ratios are taken from it
 
     def above(self, values: Tensor) -> Tensor:
-        """How far values lie above what ratios are taken from. That may be far: they are never computed as sums."""
+        """How far values lie above `lowest`, the zero of ratios. It may be far: ratios are never computed as sums."""
         return (values - self.lowest).clamp(min=_SOME)
 
     def range(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Least and greatest value `(R, 1)` of what is known."""
+        """Least and greatest known value, each `(R, 1)`."""
         at = torch.arange(values.shape[1], device=values.device)
         inside = (at >= self.first) & (at < self.end)
         low, high = (torch.where(inside, values, far) for far in (torch.inf, -torch.inf))
         return low.amin(1, keepdim=True), high.amax(1, keepdim=True)
 
     def at(self, place: Tensor) -> Tensor:
-        """Values `(R, N)` at places; of one before the first, or not yet known, that of the nearest."""
+        """Values `(R, N)` at places; a place before the first value, or not yet known, takes the nearest value."""
         return self.values.gather(1, torch.minimum(torch.maximum(place, self.first), self.end - 1).clamp(min=0))
 
     def mean(self, start: Tensor, stop: Tensor) -> Tensor:
@@ -185,12 +184,12 @@ class _Row:
         return (sums / (stop - start)).to(self.values.dtype)
 
     def guesses(self) -> Tensor:
-        """All `(R, T, K)`."""
+        """All guesses, `(R, T, K)`."""
         n, p, q, h, now = self.n, self.period, self.second, self.ahead, torch.zeros_like(self.period)
         step, whole = h + 1.0, (h // p + 1).to(self.values.dtype)
         cycles, quarter = (n // p).clamp(1, _CYCLES), (p // 4).clamp(1, 12)
         k, some = (torch.where(p > 1, p, other) for other in (3, 8))
-        width = torch.minimum(p, n // 2).clamp(min=1)  # changes are those of means over a season where there is one
+        width = torch.minimum(p, n // 2).clamp(min=1)  # changes of means over a season, if there is one
         steps = [torch.maximum(most, width) for most in (p.clamp(min=6), (6 * p).clamp(min=30))]
         near, far = (torch.minimum(most, (n - width).clamp(min=1)) for most in steps)
         spans = {
@@ -198,7 +197,7 @@ class _Row:
             **{"before": (2 * k, k), "second": (q.clamp(min=4), now), "level": (p.clamp(min=2), now)},
             **{"width": (width, now), "near": (width + near, near), "far": (width + far, far), "mean": (some, now)},
             **{"quarter": (quarter, now), "season ago": (p + quarter, p), "usual": (10 * some, now)},
-        }  # from so many steps before the end until so many before it
+        }  # from the first number of steps before the end until the second
         start, stop = (self.end - torch.cat(ago, 1) for ago in zip(*spans.values(), strict=True))
         mean = dict(zip(spans, torch.split(self.mean(start, stop), 1, 1), strict=True))
         near, far = ((mean["width"] - mean[name]) / span for name, span in (("near", near), ("far", far)))
@@ -212,7 +211,7 @@ class _Row:
         shares = (self.trusted * share / seen)[:, : len(h)]
         around, _, seen = self._cycles(q, h % q, _CYCLES - 1, 1.0, False)
         growth = (mean["cycle"] - mean["first cycle"]) / (cycles - 1).clamp(min=1)
-        base = last + profile - profile_now  # the season goes on from the last value
+        base = last + profile - profile_now  # the season continues from the last value
 
         k_grows = (mean["k"] - mean["before"]) / self.above(mean["before"])
         grows = 0.5 * (k_grows + (mean["cycle"] - mean["wide"]) / self.above(mean["wide"]))
@@ -237,18 +236,18 @@ class _Row:
         return torch.where(out.isfinite(), out, last[..., None])
 
     def _by_ratio(self, level: Tensor, rise: Tensor, shares: Tensor) -> Tensor:
-        """A level, which rises, and of it a season's shares; no level lies below what ratios are taken from."""
+        """A rising level, with a season's shares of it; no level lies below the zero of ratios."""
         level = torch.maximum(level, self.lowest)
         above = self.above(level)
         rise = (rise / above).clamp(-0.5, 0.5)
         return level + above * (shares + rise + shares * rise)
 
     def _cycles(self, length: Tensor, phase: Tensor, most: int, fade: float, centred: bool) -> Tensors:
-        """Sums `(R, N)` of the values of cycles at phases above their means, and of their shares of these; how many."""
+        """Weighted sums over cycles `(R, N)`: values at phases above the cycle's mean, and their ratios; weights."""
         number = torch.arange(1, most + 1, device=phase.device)[:, None]
         start = self.end[..., None] - number * length[..., None]  # (R, cycles, 1)
         place = start + phase[:, None]
-        if centred:  # around the step, so that a trend within the cycle is none of the season
+        if centred:  # around the step, so that a trend within the cycle does not count as season
             start = torch.minimum(place - (length // 2)[..., None], (self.end - length)[..., None])
         start = start.flatten(1)
         middle = torch.unflatten(self.mean(start, start + length), 1, (most, -1))
@@ -259,17 +258,17 @@ class _Row:
         return *((weight * part).sum(1) for part in (value - middle, share)), weight.sum(1).clamp(min=_SOME)
 
     def _smoothed(self, place: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-        """Levels and slopes `(R, 3)` of the latest values `(R, N)` without their season, by weights that fall."""
+        """Levels and slopes `(R, 3)` of the latest values `(R, N)` without their season, by falling weights."""
         back, keep = self.end - 1 - place, rest.new_tensor([[0.2], [0.5], [0.8]])
         weight, slow = (one ** back[:, None] * (place >= self.first)[:, None] for one in (keep, (1 + keep) / 2))
-        weight, slow = (one / one.sum(-1, keepdim=True) for one in (weight, slow))  # a line falls more slowly
+        weight, slow = (one / one.sum(-1, keepdim=True) for one in (weight, slow))  # weights of a line fall more slowly
         back, rest = back[:, None], rest[:, None]
         off, rise = (one - (slow * one).sum(-1, keepdim=True) for one in (back, rest))
         spread = (slow * off.square()).sum(-1)
         return (weight * rest).sum(-1), -(slow * off * rise).sum(-1) / (spread + 1.0)
 
     def _autoregressions(self, level: Tensor, season: Tensor) -> list[Tensor]:
-        """By the last values and those a season ago; by many of both seasons; and by changes over a season."""
+        """Three regressions: on last values and values a season ago; on many of both seasons; on seasonal changes."""
         p, q, n, h, dtype = self.period, self.second, self.n, self.ahead, season.dtype
         rows = (self.values - level).to(EXACT)
         has = (p > _LAGS) & (n > 2 * p + 2 * _LAGS)
@@ -298,7 +297,7 @@ class _Row:
 
         (made,) = repeated(go_on, T, rest.new_zeros(rest.shape[0], T + 1))
         by_few, by_many, by_change = torch.unflatten(made[:, 1:], 0, (3, -1)).unbind()
-        # changes of the first season are added to it, those of the next one to what comes of that
+        # changes of the first season are added to it, changes of the next season to the result
         cycle = torch.arange(min(T, _SEASONS_AHEAD), device=h.device)[:, None]
         place = (h - cycle * p[..., None]).flatten(1)
         added = torch.where(place >= 0, by_change.gather(1, place.clamp(min=0)), 0.0).view(-1, len(cycle), T).sum(1)
@@ -310,10 +309,11 @@ class _Row:
     ) -> Tensors:
         """Regress `(R, L)`, known from `first` on, on lags, by least squares with a small ridge.
 
-        A row reads its `latest` values, fewer than this share of it, those at `more` lags `(R, 1)` which it has, and a
-        constant. Weights are drawn towards the last value, or `to_season` also towards the first of these lags.
+        A row reads a constant, `latest` values (fewer than this share of it), and values at the `more` lags `(R, 1)`
+        that it has. Weights are drawn towards the last value, or `to_season` also towards the first of these lags.
+        lags.
 
-        Returns lags and weights `(R, F)`, what known values and the constant make `(R, T)`, and bounds `(R, 2)`.
+        Returns lags and weights `(R, F)`, the part of known values and the constant `(R, T)`, and bounds `(R, 2)`.
         """
         end, (R, L) = self.end, rows.shape
         recent = torch.arange(1, latest + 1, device=rows.device).expand(R, -1)

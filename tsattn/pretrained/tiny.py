@@ -1,4 +1,4 @@
-"""`tiny`, the pretrained model that comes with this package: as it is, with its attention swapped, or fine-tuned."""
+"""`tiny`, the pretrained model of this package: as it is, with its attention swapped, or fine-tuned."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tsattn")
 
 TRAINED = ("all", "attention")
-AT_ONCE = 192  # steps that are forecast in one pass; longer horizons go on from the medians
+AT_ONCE = 192  # steps that are forecast in one pass; longer horizons continue from the medians
 SHIPPED = "tiny"
 ROWS_AT_ONCE = 64  # series forecast at once, which bounds the memory; more are slower
 _FORMAT = "tsattn tiny 1"
@@ -46,17 +46,17 @@ _WEIGHTS = Path(__file__).parent / "weights" / f"{SHIPPED}{_SUFFIX}"
 
 @dataclass(frozen=True, kw_only=True)
 class TinyOptions:
-    """Weights, what happens to them, and what a fit changes.
+    """The weights, changes to them, and the part that a fit trains.
 
     Attributes:
-        weights: ``tiny``, those that come with this package, or the path of a file of `save_tiny`.
-        context_length: past steps to read if nothing is fitted; 2048 by default, of shorter series all.
-        attention: replaces the encoder's, whose tokens are patches of 16 steps. Weights stay where names and shapes
-            fit, which is everywhere for `standard`, `swa`, `mlr` and `global_swa`.
-        trained: None keeps the weights; ``all`` trains them, and ``attention`` those of the encoder's attention alone.
+        weights: ``tiny``, the weights of this package, or the path of a file that `save_tiny` wrote.
+        context_length: past steps to read if nothing is fitted; 2048 by default, or all steps of a shorter series.
+        attention: replaces the encoder's attention, whose tokens are patches of 16 steps. Weights stay where names and
+            shapes fit: everywhere for `standard`, `swa`, `mlr` and `global_swa`.
+        trained: None keeps the weights; ``all`` trains all of them, ``attention`` only the encoder's attention.
 
     Raises:
-        UserError: for one out of its range, or two that do not go together.
+        UserError: for an option out of its range, or two options that exclude each other.
     """
 
     weights: str = SHIPPED
@@ -79,7 +79,7 @@ class TinyBackbone(Backbone):
     __signature__ = inspect.signature(TinyOptions)  # which descriptions read
     token: ClassVar[str] = "patch"
     emits_quantiles: ClassVar[bool] = True
-    uses_covariates: ClassVar[bool] = True  # their predictor says that it does not
+    uses_covariates: ClassVar[bool] = True  # the predictor says that it does not
 
     def __init__(self, task: Task, output: Output, **options: Any) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class TinyBackbone(Backbone):
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
-        """Those of the encoder: the patches, and what is known of the row as a whole."""
+        """Ends of the encoder's tokens: of the patches, and of the token with facts about the whole row."""
         return [*(PATCH * place for place in range(2 - count, 1)), "facts"]
 
     @override
@@ -128,7 +128,7 @@ class TinyBackbone(Backbone):
         pieces, median, L = list[Tensor](), self.levels.index(MEDIAN), batch.past.shape[1]
         for start in range(0, horizon, AT_ONCE):
             piece = self._forecast_at_once(batch, min(AT_ONCE, horizon - start))
-            if pieces:  # what is not known of the last step is not known of those after it
+            if pieces:  # what is uncertain at the last step is uncertain at all later steps
                 before, after = (one - one[..., median : median + 1] for one in (pieces[-1][:, -1:], piece))
                 piece = piece - after + torch.hypot(before, after) * (before + after).sign()
             pieces.append(piece)
@@ -142,7 +142,7 @@ class TinyBackbone(Backbone):
         if batch.past_observed is not None:
             known &= batch.past_observed
         past, known = (rearrange(part[:, -LONGEST:], "B L C -> (B C) L") for part in (batch.past, known))
-        if not torch.compiler.is_compiling():  # what no row knows takes no time
+        if not torch.compiler.is_compiling():  # steps that no row knows take no time
             first = int(known.any(0).to(torch.int8).argmax())
             past, known = past[:, first:], known[:, first:]
         season = torch.full_like(past[:, 0], self.season, dtype=torch.long)
@@ -229,12 +229,12 @@ class Tiny(AnyHorizon, NetworkPredictor):
             training.say(f"{self.name} was pretrained on the training part of the public data set {self.task.data}")
         if self.is_trained:
             return super().fit(data, training)
-        super().build(self.task, self.output)  # what was checked was empty
+        super().build(self.task, self.output)  # the check built it without weights
         return {}
 
     @override
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """On the device of the execution, trained or not."""
+        """Return a function that forecasts on the device of the execution, trained or not."""
         return execution.forecaster(self, forecast)
 
     @override
@@ -243,10 +243,10 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
 
 def read_head(weights: str) -> dict[str, Any]:
-    """Read sizes and facts from the head of a file, and its ``path``: of a shipped name, or the path of a file.
+    """Read sizes and facts from the head of a weights file, and its ``path``: by a shipped name, or by a path.
 
     Raises:
-        UserError: for no such file, or one that `save_tiny` did not write.
+        UserError: for a missing file, or a file that `save_tiny` did not write.
     """
     path = _WEIGHTS if weights == SHIPPED else folder_path(weights)
     if path.suffix != _SUFFIX or not path.is_file():
@@ -271,12 +271,11 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
     """Build the network with its weights, in float32; on the device ``meta`` without them.
 
     Raises:
-        UserError: for weights that are not there or damaged, and for new attention with weights of its own that are not
-            to be trained.
+        UserError: for missing or damaged weights, and for a new attention whose own weights are not to be trained.
     """
     head, attention = read_head(options.weights), options.attention
     path, sizes = head["path"], head["sizes"] if attention is None else {**head["sizes"], "attention": attention}
-    with torch.device("meta"):  # which draws no random numbers
+    with torch.device("meta"):  # this draws no random numbers
         network = TinyNetwork(**sizes)
     if torch.empty(0).is_meta:
         return network
@@ -300,6 +299,6 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
 
 
 def save_tiny(path: Path, network: nn.Module, sizes: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Write a file for `load_tiny` in float16, with sizes, and facts of its training, ``trained_on`` among them."""
+    """Write a file for `load_tiny` in float16, with sizes, and facts of its training, including ``trained_on``."""
     parts = {name: part.detach().half().contiguous() for name, part in network.state_dict().items()}
     save_file(parts, path, metadata={"format": _FORMAT, "model": json.dumps({"sizes": dict(sizes), **facts})})

@@ -1,7 +1,7 @@
 """The network of `tiny`: an encoder of patches, and for each step of the horizon a mixture of guesses with quantiles.
 
-It begins as the mean of the guesses of `tsattn.pretrained.guesses`, weighted by the inverse squares of the errors that
-they made on the last steps of the series, and learns whom to trust, what to correct, and how sure to be.
+Untrained, it is a weighted mean of the guesses of `tsattn.pretrained.guesses`: weights are their errors on the last
+steps of the series, to the power of -2.5. It learns whom to trust, what to correct, and how sure to be.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST = 2048  # steps of a context that are read
 PATCH = 16  # steps of a token of the context
 STEPS = 8  # of a token of the horizon
 _K = len(GUESSES)
-_SURE = 1e-4  # the least error that a guess is believed to make, as a share of the spread of a row
+_SURE = 1e-4  # least error that a guess is credited with, as a share of the spread of a row
 _FACTS = 3 * _K + 9
 # between quantiles of a normal distribution whose mean error is 1, before the softplus that keeps them in order
 _GAPS = [math.log(math.expm1(1.25 * (b - a))) for a, b in pairwise(map(NormalDist().inv_cdf, LEVELS))]
@@ -87,7 +87,7 @@ class TinyNetwork(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, values: Tensor, known: Tensor, made: Guesses) -> Tensor:
-        """Forecast `(R, T, Q)` from values that are `standardised`, in whose precision all but the layers computes."""
+        """Forecast `(R, T, Q)` from `standardised` values; all except the layers computes in the values' precision."""
         ahead, dtype = made.ahead, self.head.weight.dtype
         weights, sure, facts = _trust(made, values, known)
         facts = self.facts(facts.to(dtype))[:, None]
@@ -110,7 +110,7 @@ class TinyNetwork(nn.Module):
         return torch.cat([below, middle, middle + gaps[..., half:].cumsum(-1)], -1)
 
     def _context(self, values: Tensor, known: Tensor, period: Tensor) -> tuple[Tensor, Tensor]:
-        """Tokens `(R, N, D)` of patches of values and of their changes over a season, and which have a value."""
+        """Tokens `(R, N, D)` of patches of values and of their changes over a season; which patches have a value."""
         before = torch.arange(values.shape[1], device=values.device) - period
         earlier, had = (part.gather(1, before.clamp(min=0)) for part in (values, known))
         changed = known & had & (before >= 0)
@@ -121,7 +121,7 @@ class TinyNetwork(nn.Module):
         return self.patches(x.flatten(2).to(self.head.weight.dtype)), seen
 
     def _horizon(self, made: Guesses, prior: Tensor, sure: Tensor) -> Tensor:
-        """Inputs of the tokens of the horizon: the guesses, where they lie in time, and how far such guesses erred."""
+        """Tokens of the horizon: from the guesses, their place in time, and their errors at earlier origins."""
         ahead, counts = made.ahead, made.counts[..., None].to(made.ahead.dtype)
         step, size, p = torch.arange(ahead.shape[1], device=ahead.device), sure[:, None, None], made.periods[:, :1]
         phase = torch.where(p > 1, (2 * math.pi * step / p).sin(), 0.0)
@@ -140,7 +140,7 @@ class TinyNetwork(nn.Module):
 def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Bring rows `(R, L)` to a level of 0 and changes of about 1; return the level and size `(R,)` too.
 
-    The level is the mean of the last steps, the size that of changes from a season to the next, or between steps.
+    The level is the mean of the last steps. The size is the mean change from a season to the next, or between steps.
     """
     values = values.to(EXACT).masked_fill(~known, 0)
     at = torch.arange(values.shape[1], device=values.device)
@@ -176,7 +176,7 @@ def _trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor
     weights = mean**-2.5
     weights = weights / weights.sum(1, keepdim=True)
     mixed = ((made.tried * weights[:, None, None]).sum(-1) - made.truth).abs() * made.counts
-    # few tries say little: the changes of the row, about 1, count as two more
+    # few tries say little: the least mean error counts as two more
     more = torch.where(whole < 12, 2.0, 0.0)
     sure = (mixed.sum((1, 2)) / whole.clamp(min=1) * whole + more * mean.amin(1)) / (whole + more)
     sure = torch.maximum(sure, least[:, 0])

@@ -1,4 +1,4 @@
-"""Structured matrices as linear operators. Imports nothing else of the package but its error."""
+"""Structured matrices as linear operators. Imports nothing else of the package except its error."""
 
 from tsattn.structured.level import Level, LevelShape, fit_levels
 from tsattn.structured.linear_operators import StructuredMatrix

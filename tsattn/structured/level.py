@@ -28,14 +28,14 @@ class Fitting(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class LevelShape:
-    """Plain data that says what a level looks like.
+    """Shape of a level, as plain data.
 
     Attributes:
-        rank: of the parts of the matrix that the level holds: the blocks of MLR, the TT-rank of BTT.
+        rank: rank of the level's parts of the matrix: of the blocks of MLR; for BTT, the TT-rank.
         left_blocks: p'.
         right_blocks: p.
         shuffled: whether every right block feeds every left block (BTT); otherwise block k feeds block k alone (MLR),
-            and `left_blocks` must be `right_blocks`.
+            and `left_blocks` must equal `right_blocks`.
     """
 
     rank: int
@@ -67,8 +67,8 @@ class LevelShape:
 class Level:
     """`scale * P_L diag(L_1 .. L_p') P_R diag(R_1^T .. R_p^T)`.
 
-    Not shuffled, both permutations are the identity and the level is block-diagonal with blocks `L_k R_k^T`; shuffled,
-    P_R hands each left block an equal share of every right block's outputs, and P_L strides the outputs.
+    If not shuffled, both permutations are the identity, and the level is block-diagonal with blocks `L_k R_k^T`. If
+    shuffled, P_R hands each left block an equal share of every right block's outputs, and P_L strides the outputs.
 
     Attributes:
         left: `(..., p', m/p', p r)`, or `(..., p, m/p, r)` if not shuffled.
@@ -140,11 +140,11 @@ class Level:
     def nearest(cls, dense: Tensor, shape: LevelShape) -> Level:
         """Find the nearest level to `(..., m, n)` in the Frobenius norm, in closed form: a truncated SVD of each block.
 
-        Shuffled, entry `((i, k'), (k, j))` of the level is `sum_s L_k'[i, (k, s)] R_k[j, (k', s)]`: for each pair
-        `(k', k)` a block of the entries, reached by a permutation of rows, whose factors occur in no other block and
-        whose only limit is a rank of at most r. So the squared error is a sum over blocks, each of which is least at
-        its truncated SVD (Eckart and Young). Not shuffled, the same holds of the diagonal blocks, and the entries
-        outside them are zero in every member. (Qiu et al. 2024; for r = 1 Dao et al. 2022, section 3.)
+        Shuffled, entry `((i, k'), (k, j))` of the level is `sum_s L_k'[i, (k, s)] R_k[j, (k', s)]`. So a permutation of
+        rows gives a block of entries for each pair `(k', k)`. Its factors occur in no other block, and its only limit
+        is a rank of at most r. The squared error is a sum over blocks, each least at its truncated SVD (Eckart and
+        Young). Not shuffled, the same holds of the diagonal blocks; other entries are zero in every member. Source: Qiu
+        et al. (2024). For `r = 1` see Dao et al. (2022), section 3.
 
         Raises:
             UserError: the blocks do not divide the matrix.
@@ -190,19 +190,19 @@ def fit_levels(
 
     The error never grows, since each step is the best choice of its level (Parshakova et al. 2023, factor fitting by
     block coordinate descent). One level is fitted in closed form; with more, the result is a fixed point of the
-    alternation that need not be the global optimum. Other starts end at others, of which each head keeps the nearest.
+    alternation that need not be the global optimum. Other starts may end at other points; each head keeps the nearest.
 
     Args:
         dense: `(*heads, m, n)`.
         shapes: the levels, in the order in which they are fitted.
-        tolerance: stop when a sweep lowers no head's error by more than this share of itself.
+        tolerance: stop when a sweep lowers no head's error by more than this share of the error.
         max_sweeps: the most sweeps, 1 or more.
-        restarts: starts from random levels, after the first from none. More of them are never worse.
+        restarts: further starts, from random levels; the first start is from zeros. More starts are never worse.
         seed: of the random levels; the first starts are the same however many follow.
 
     Returns:
-        The levels, and the Frobenius error of each head after each step of the start that it keeps, `(steps, *heads)`;
-        a start of fewer steps stays where it ended.
+        The levels, and the Frobenius error of each head after each step of the start that it keeps, `(steps, *heads)`.
+        A start with fewer steps repeats its last error.
 
     Raises:
         UserError: no levels, or blocks that do not divide the matrix.

@@ -20,11 +20,11 @@ from typing_extensions import override
 from tsattn.errors import UserError
 
 _LEAST_VECTORS = 4
-"""Vectors per component of a vector, from which on forming a matrix costs next to nothing."""
+"""Vectors per component of a vector, from which on forming the matrix costs next to nothing."""
 
 _MOST_FLOPS = 4.0
-"""Flops of the formed matrix over those of its factors up to which it is formed. On one thread of an Intel Xeon with
-AVX-512 it took .2 to .7 of their time up to here, .75 at 5.4 and as long at 8."""
+"""Most flops of the formed matrix, as a multiple of its factors' flops, for which it is formed. On one thread of an
+Intel Xeon with AVX-512 it took .2 to .7 of the factors' time up to here. It took .75 at 5.4, and as long at 8."""
 
 
 def piece(size: int, pieces: int) -> int:
@@ -77,9 +77,9 @@ def mapped(by_factors: Callable[[Tensor], Tensor], x: Tensor, multiply_adds: int
 def is_formed(x: Tensor, formed: int, by_factors: int) -> bool:
     """Whether `mapped` forms the matrix for vectors `x (..., N, D)`, given the multiply-adds of either way."""
     is_small = formed <= _MOST_FLOPS * by_factors
-    if torch.compiler.is_compiling():  # a graph is one for any number of vectors
+    if torch.compiler.is_compiling():  # one graph serves any number of vectors
         return is_small
-    # a counter of flops counts those of the structure
+    # a counter of flops counts the structure's flops
     return is_small and x.shape[:-1].numel() >= _LEAST_VECTORS * x.shape[-1] and not is_in_torch_dispatch_mode()
 
 
@@ -111,7 +111,7 @@ class AxisSplit:
 
     @classmethod
     def strided(cls, blocks: int, size: int, run: int = 1) -> AxisSplit:
-        """Each block takes `size` numbers in runs of `run`, each run `blocks * run` after the one before."""
+        """Each block takes `size` numbers in runs of `run`, each run `blocks * run` after the run before."""
         return cls(1, size // run, blocks, run)
 
     @property
@@ -163,7 +163,7 @@ class BlockFactor:
         return BlockFactor(self.blocks.transpose(-1, -2), self.target, self.source)
 
     def apply(self, x: Tensor) -> Tensor:
-        """`(..., N, k i)` to `(..., N, k o)`; the leading axes of `x` broadcast with those of the blocks."""
+        """`(..., N, k i)` to `(..., N, k o)`; the leading axes of `x` broadcast with the leading axes of the blocks."""
         return self.target.join(torch.einsum("...nki,...koi->...nko", self.source.split(x), self.blocks))
 
     def matmul(self, x: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ class BlockProduct:
 
     @property
     def rank_bound(self) -> int:
-        """The least bound of a factor, `k min(o, i)`."""
+        """The least rank bound of a factor, `k min(o, i)`."""
         return min(factor.source.blocks * min(factor.blocks.shape[-2:]) for factor in self.factors)
 
     @property
@@ -217,11 +217,11 @@ class StructuredMatrix(ABC):
     """An `out x in` matrix for each leading index ("head"), kept as factors.
 
     A class stores its factors and names the `products` of block-diagonal factors whose sum it is; all else follows.
-    Each class also has two constructors with arguments of its own:
+    Each class also has two constructors, with its own arguments:
 
     - `random` draws normal factors of variance 1 / fan-in (muP); the fan-in is what one output of a block reads;
-    - `project` finds a member near a dense matrix in the Frobenius norm, without gradient. Its docstring says where
-      that is the nearest one.
+    - `project` finds a member near a dense matrix in the Frobenius norm, without gradient. Its docstring says whether
+      it is the nearest member.
     """
 
     @property

@@ -1,7 +1,7 @@
 """The classes of structured matrices: multi-level block tensor contractions (MLBTC), their special cases, butterflies.
 
-Source: Kuang et al. (ICML 2025), section 3. Shape letters here: D = a b = c d the width of a square matrix, s its
-TT-rank, p_l the blocks and r_l the rank of level l, `...` any number of leading axes (heads).
+Source: Kuang et al. (ICML 2025), section 3. Shape letters here: D = a b = c d is the width of a square matrix, s its
+TT-rank. Level l has p_l blocks of rank r_l. `...` is any number of leading axes (heads).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tsattn.structured.linear_operators import (
 )
 
 DIVISORS = ("below", "above")
-"""Which divisor of the width makes the blocks, as seen from its root."""
+"""Which divisor of the width makes the blocks, compared with the width's square root."""
 
 
 def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]:
@@ -40,8 +40,8 @@ def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]
 
     Args:
         width: D.
-        divisor: ``below``, the largest up to the root of D; ``above``, the smallest that is larger than the root, so
-            that a and b differ where D is a square too (1, where D is 1).
+        divisor: ``below``, the largest up to the root of D, or ``above``, the smallest above the root. With ``above``,
+            a and b differ even if D is a square (except for D = 1).
 
     Raises:
         UserError: another `divisor`.
@@ -94,7 +94,7 @@ class MultiLevel(StructuredMatrix):
         return tuple(level.product for level in self.levels)
 
     def to_mlbtc(self) -> MLBTC:
-        """The same matrix in the general form; shares the factors."""
+        """This matrix in the general form, with the same factors."""
         return MLBTC(tuple(self.levels))
 
     def inner(self, x: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ class MLBTC(MultiLevel):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(MultiLevel):
-    """`M = L R^T`, of rank at most r and `(out + in) r` numbers a head: standard attention's `W_Q W_K^T`.
+    """`M = L R^T`, of rank at most r, `(out + in) r` numbers per head: standard attention's `W_Q W_K^T`.
 
     Attributes:
         left: `(..., out, r)`.
@@ -225,14 +225,14 @@ class LowRank(MultiLevel):
 
 @dataclass(frozen=True, eq=False)
 class MLR(MultiLevel):
-    """`M = sum_l diag(L_l,1 R_l,1^T .. L_l,p_l R_l,p_l^T)`: `(out + in) sum_l r_l` numbers a head.
+    """`M = sum_l diag(L_l,1 R_l,1^T .. L_l,p_l R_l,p_l^T)`: `(out + in) sum_l r_l` numbers per head.
 
     Source: Parshakova et al., *Factor fitting, rank allocation, and partitioning in multilevel low rank matrices*
     (2023); as an attention's bilinear form, Kuang et al.
 
     Attributes:
-        left: one tensor a level, `(..., p_l, out/p_l, r_l)`.
-        right: one tensor a level, `(..., p_l, in/p_l, r_l)`.
+        left: one tensor per level, `(..., p_l, out/p_l, r_l)`.
+        right: one tensor per level, `(..., p_l, in/p_l, r_l)`.
     """
 
     left: tuple[Tensor, ...]
@@ -328,7 +328,7 @@ class BTT(MultiLevel):
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
     ) -> BTT:
-        """Draw normal factors of variance 1 / fan-in, the fan-in of a block being its input size (d and c s)."""
+        """Draw normal factors of variance 1 / fan-in; the fan-in of a block is its input size (d and c s)."""
         _, b, c, _ = block_sizes(width, divisor)
         level = Level.random(
             width,
@@ -346,9 +346,9 @@ class BTT(MultiLevel):
     def project(cls, dense: Tensor, rank: int, *, divisor: str = "below") -> BTT:
         """Find the nearest to `(*heads, D, D)`, in closed form (see `Level.nearest`).
 
-        Sorted by `(k', k)`, the entries of M fall into `b c` blocks of shape `a x d`, block `(k', k)` being the
-        product of the k-th slice of `L_k'` and the k'-th slice of `R_k`. No slice serves two blocks, and a product of
-        the two is any matrix of rank at most s; so each block may be fitted alone, by its truncated SVD.
+        Sorted by `(k', k)`, the entries of M fall into `b c` blocks of shape `a x d`. Block `(k', k)` is the product of
+        the k-th slice of `L_k'` and the k'-th slice of `R_k`. No slice serves two blocks, and a product of the two is
+        any matrix of rank at most s. So each block may be fitted alone, by its truncated SVD.
 
         Raises:
             UserError: the matrix is not square, the rank not positive, or another `divisor`.
@@ -462,9 +462,9 @@ class Kronecker(MultiLevel):
     def project(cls, dense: Tensor, left_shape: tuple[int, int]) -> Kronecker:
         """Find the nearest `A (x) B` to `(*heads, a b, c d)`, A of shape `left_shape`.
 
-        With entry `((i, k), (j, l))` moved to `((i, j), (k, l))`, a Kronecker product becomes the outer product of
-        the entries of A and of B, so the nearest is the best rank-1 approximation of the rearranged matrix (Van Loan
-        and Pitsianis 1993).
+        With entry `((i, k), (j, l))` moved to `((i, j), (k, l))`, a Kronecker product becomes the outer product of the
+        entries of A and of B. So the nearest is the best rank-1 approximation of the rearranged matrix (Van Loan and
+        Pitsianis 1993).
 
         Raises:
             UserError: `left_shape` does not divide the matrix.
@@ -480,8 +480,8 @@ class Kronecker(MultiLevel):
 class Butterfly(StructuredMatrix):
     """`M = F_1 F_2 .. F_k` of width `D = n_1 n_2 .. n_k`: `D sum_j n_j` numbers a head, `2 D log2 D` for a power of 2.
 
-    With the D numbers as an `n_1 x .. x n_k` array, `F_j` mixes axis j, with a matrix of its own for each index of the
-    other axes. Two radices `(a, b)` make a Monarch matrix. Source: Dao et al., *Learning Fast Algorithms for Linear
+    With the D numbers as an `n_1 x .. x n_k` array, `F_j` mixes axis j, with another matrix for each index of the other
+    axes. Two radices `(a, b)` make a Monarch matrix. Source: Dao et al., *Learning Fast Algorithms for Linear
     Transforms Using Butterfly Factorizations* (2019); Dao et al. (2022), section 3, for their relation to Monarch.
 
     Attributes:
@@ -498,7 +498,7 @@ class Butterfly(StructuredMatrix):
     @property
     @override
     def products(self) -> Sequence[BlockProduct]:
-        """One product, of one factor a radix."""
+        """One product, with one factor per radix."""
         factors = []
         for index, (blocks, radix) in enumerate(zip(self.factors, self.radices, strict=True)):
             axis = AxisSplit(math.prod(self.radices[:index]), radix, math.prod(self.radices[index + 1 :]), 1)
@@ -513,12 +513,12 @@ class Butterfly(StructuredMatrix):
 
     @classmethod
     def project(cls, dense: Tensor, radices: Sequence[int]) -> Butterfly:
-        """Find a member near `(*heads, D, D)`: the radices are split off one by one, each split the nearest.
+        """Find a member near `(*heads, D, D)`: the radices are split off one by one, and each split is the nearest.
 
         `F_1` times the product of the others is a Monarch matrix, whose right blocks are in turn butterflies of the
-        other radices. A member is recovered exactly and two radices give the nearest member (see `BTT.project`); with
-        more the splits are the best one at a time, not together (Le et al., *Fast learning of fast transforms, with
-        guarantees*, 2022).
+        other radices. A member is recovered exactly, and two radices give the nearest member (see `BTT.project`). With
+        more radices, the splits are the best one at a time, not together (Le et al., *Fast learning of fast transforms,
+        with guarantees*, 2022).
 
         Raises:
             UserError: the matrix is not square or the radices do not multiply to D.

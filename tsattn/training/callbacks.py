@@ -65,7 +65,7 @@ class BestCheckpoint(ModelCheckpoint):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the best error if its weights are in the folder; a training resumed in a new one has none."""
+        """Take over the best error if its weights are in the folder; a training resumed in a new folder has none."""
         if not self.is_one:
             super().load_state_dict(state_dict)
         elif self.best.exists() and state_dict["best_model_path"]:
@@ -94,7 +94,7 @@ def load_best(
 ) -> dict[str, Any]:
     """Load the best weights kept; return ``best_step`` and ``validation_error``; a `DivergedError` without any."""
     if isinstance(kept, BestCheckpoint):
-        # of several processes each may have named the folder by its own clock; that of the first counts
+        # several processes may have named the folder by their own clocks; the first one's name counts
         if not kept.best.exists():
             run = kept.best.parent.parent
             raise DivergedError(f"no validation error was finite, so {run} has no best checkpoint: {DIVERGED}")
@@ -110,7 +110,7 @@ def load_best(
 
 
 class SaveProgress(Callback):
-    """Save every few minutes after a whole step, at the end, and on Ctrl-C or SIGTERM; a second one ends it at once."""
+    """Save every few minutes after a step, at the end, and on Ctrl-C or SIGTERM; a second signal ends it at once."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.is_asked = path, False
@@ -125,7 +125,7 @@ class SaveProgress(Callback):
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
+                signal.signal(number, handler or signal.SIG_DFL)  # None for a handler set in C
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
@@ -137,7 +137,7 @@ class SaveProgress(Callback):
             return
         is_time = time.monotonic() - self._saved > _SAVE_EVERY
         is_end = batch_idx + 1 == trainer.num_training_batches
-        if is_end and trainer.val_check_batch:  # a validation that falls on the end keeps it
+        if is_end and trainer.val_check_batch:  # a validation at the end saves it
             is_end = (batch_idx + 1) % trainer.val_check_batch != 0
         if is_time or is_end or self.is_asked or trainer.received_sigterm:
             trainer.save_checkpoint(self.path)
@@ -224,7 +224,7 @@ class StopEarly(EarlyStopping):
 
 
 def stop_at(steps: int) -> Callback:
-    """Return a callback that ends a training after some optimizer steps, whatever its plan."""
+    """Return a callback that ends a training after these optimizer steps, whatever its plan."""
 
     def stop(trainer: Trainer, *_: Any) -> None:
         trainer.should_stop = trainer.should_stop or trainer.global_step >= steps
@@ -233,7 +233,7 @@ def stop_at(steps: int) -> Callback:
 
 
 class FiniteLoss(Callback):
-    """Stop a training whose loss is not finite, or has exploded; the host looks in logged steps and validations."""
+    """Stop a training whose loss is not finite, or has exploded; the host checks at logged steps and validations."""
 
     _watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
 
@@ -244,7 +244,7 @@ class FiniteLoss(Callback):
             limit = _EXPLODED * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
             self._watched = limit, torch.full((), torch.inf, device=loss.device)
         limit, first_bad = self._watched
-        is_good = loss <= limit  # false for what is not a number
+        is_good = loss <= limit  # false for NaN
         # global_step counts this step already
         self._watched = limit, torch.where(is_good, first_bad, first_bad.clamp(max=float(trainer.global_step)))
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # 0 for never
@@ -267,7 +267,7 @@ class FiniteLoss(Callback):
 
 
 class Throughput(Callback):
-    """Measure the stretches between validations; Lightning's ThroughputMonitor counts validation and checkpoints in."""
+    """Measure the speed between validations; Lightning's ThroughputMonitor includes validations and checkpoints."""
 
     windows_per_second: float | None = None  # of all processes together, the median over stretches
     peak_memory_bytes: int | None = None  # most that was allocated on the CUDA device of this process
@@ -302,7 +302,7 @@ class Throughput(Callback):
 
 
 class Progress(ProgressBar):
-    """Show steps, loss, validation error and time left: a bar, or a line every few seconds that `say` takes."""
+    """Show steps, loss, validation error and time left: as a bar, or as a line every few seconds through `say`."""
 
     def __init__(self, say: Callable[[str], None] | None = None) -> None:
         super().__init__()

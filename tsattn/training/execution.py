@@ -1,4 +1,4 @@
-"""Where a process computes, and how it keeps to itself: device, precision, random numbers, what Lightning says."""
+"""Where a process computes, and how it avoids side effects: device, precision, random numbers, Lightning's messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 
-if TYPE_CHECKING:  # what only forecasts on a CPU needs no Lightning
+if TYPE_CHECKING:  # forecasting alone, on a CPU, needs no Lightning
     from lightning.pytorch.plugins import Precision
 
     from tsattn.training.trainer_options import TrainerOptions
@@ -60,8 +60,8 @@ class Execution:
     ) -> Callable[[Batch], Tensor]:
         """Return a function that forecasts a batch with a module, moved to the device, in eval mode.
 
-        The forecast comes back to the CPU. A module without parameters keeps its own precision, and an exact one
-        computes on the host in that of its weights. `forecast` calls the module in another form.
+        The forecast comes back to the CPU. A module without parameters keeps its own precision. An exact one computes
+        on the host in the precision of its weights. `forecast` calls the module in another form.
         """
         keeps = exact or next(module.parameters(), None) is None
         device, precision = torch.device("cpu") if exact else self.device, None if keeps else self._precision
@@ -107,12 +107,12 @@ def own_random_state(seed: int | None = None) -> Iterator[None]:
 
 
 _QUIET, _silence = threading.Lock(), contextlib.ExitStack()
-_inside = 0  # of all threads: what is quiet belongs to the process
+_inside = 0  # of all threads: muting affects the whole process
 
 
 @contextlib.contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Mute what Lightning says of its own workings, until the last thread that asked for it is done."""
+    """Mute Lightning's messages about itself, until the last thread that asked for it is done."""
     global _inside
     with _QUIET:
         if not _inside:
@@ -152,7 +152,7 @@ def _silenced() -> Iterator[None]:
 
 
 def is_first_process() -> bool:
-    """Return whether this is the one process, of those that train together, that writes and prints."""
+    """Return whether this is the process that writes and prints, among all that train together."""
     from lightning.pytorch.utilities import rank_zero_only
 
     return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
@@ -160,13 +160,13 @@ def is_first_process() -> bool:
 
 @contextlib.contextmanager
 def peak_memory(device: str) -> Iterator[Callable[[], int]]:
-    """Give the most bytes held since here: on a device of type ``cuda``, else by the process."""
+    """Give a function for the most bytes held from here on: on a device of type ``cuda``, else by the process."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         yield torch.cuda.max_memory_allocated
         return
     status = Path("/proc/self/status")
-    with contextlib.suppress(OSError):  # where this is not allowed, the peak is that since the process began
+    with contextlib.suppress(OSError):  # where this is not allowed, the peak counts from the start of the process
         Path("/proc/self/clear_refs").write_text("5")
 
     def peak() -> int:

@@ -1,7 +1,7 @@
-"""How long to train and how often to validate: one rule for all who train.
+"""How long to train and how often to validate: one rule for all trainings.
 
-Small data are seen more often: a series of a hundred rows has three batches an epoch and would never leave the warm-up
-in a few epochs. A million windows need not all be seen. Nothing here looks at a clock, so that runs repeat.
+Small data are seen more often. A series of a hundred rows has three batches an epoch, and would never leave the warm-up
+in a few epochs. A million windows need not all be seen. Nothing here reads a clock, so runs repeat.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 _EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 20, 400, 1000
 _CHECKS, _STEPS_BETWEEN = 20, 10  # validations at most, and steps between them: each costs more than its windows
 _PATIENCE = 7  # validations
-_TOLERANCE = 0.1  # above the lowest error, within which none of these counts: much overfitting alone ends a training
+_TOLERANCE = 0.1  # share above the lowest error within which none counts: only much overfitting ends a training
 # a third as many windows as were trained on take less than a quarter of the time (`benchmarks/results/validation.json`)
 _TRAINED_A_SCORED = 3
-_ENOUGH = 512  # windows by which one model is told from another: rather fewer validations than fewer windows
+_ENOUGH = 512  # windows that distinguish models: rather fewer validations than fewer windows
 _FEWEST_SCORED = 32
 _ENDLESS = 10**12  # batches, where time alone ends a training
 
 
 def choose_length(windows: int, windows_a_step: int) -> int:
-    """Return the steps of 20 epochs, within 400 and 1000, which may end early."""
+    """Return the steps of `_EPOCHS` epochs, at least `_FEWEST_STEPS` and at most `_MOST_STEPS`; they may end early."""
     return min(_MOST_STEPS, max(_FEWEST_STEPS, _EPOCHS * math.ceil(windows / windows_a_step)))
 
 
@@ -42,7 +42,7 @@ def choose_interval(steps: int, windows_a_step: int, available: int) -> int:
 
 
 def scored_windows(trained: int, available: int) -> int:
-    """Return how many validation windows to score after so many training windows: a third, at least 32."""
+    """Return how many validation windows to score after these training windows: a third, at least 32."""
     return min(available, max(_FEWEST_SCORED, trained // _TRAINED_A_SCORED))
 
 
@@ -54,7 +54,7 @@ class TrainingPlan:
     interval: int  # steps between validations
     scored: int  # windows of a validation
     patience: int | None  # validations without a lower error, after which it ends
-    tolerance: float = 0.0  # share above the lowest error that a validation must be to count for that
+    tolerance: float = 0.0  # share above the lowest error from which on a validation counts for that
 
     def __str__(self) -> str:
         steps = "" if self.steps is None else f"{'up to ' if self.patience else ''}{number_of(self.steps, 'step')}, "
@@ -85,7 +85,7 @@ def train_as_one_epoch(
     total = min(totals)
     if total == 0 or epoch == 0:
         raise UserError("there is nothing to train: max_epochs, max_steps and limit_train_batches must be above 0")
-    if total < _ENDLESS:  # a step of fewer batches would be a smaller one, and not the one that was planned
+    if total < _ENDLESS:  # the last step must not have fewer batches than planned
         total = max(every, total // every * every)
     available = len(data.windows("val")) if "val" in data.parts else 0
     interval = trainer.val_check_interval
@@ -103,7 +103,7 @@ def train_as_one_epoch(
     trainer.val_check_interval, trainer.check_val_every_n_epoch = interval, None
     trainer.limit_train_batches = 1.0
     trainer.fit_loop.max_epochs = 1
-    is_limited = trainer.limit_val_batches not in (None, 1.0)  # all windows that the user leaves are scored
+    is_limited = trainer.limit_val_batches not in (None, 1.0)  # then all windows that the user left are scored
     scored = None if is_limited else scored_windows(interval * windows_a_batch, available)
     planned = data.planned(trainer, total, scored)
     steps, patience = None if total == _ENDLESS else total // every, _PATIENCE if choose_steps else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsattn.errors import UserError
 
-if TYPE_CHECKING:  # what only forecasts needs no Lightning
+if TYPE_CHECKING:  # forecasting alone needs no Lightning
     from lightning.pytorch.loggers import Logger
 
 LOGGERS: dict[str, tuple[str | None, str]] = {

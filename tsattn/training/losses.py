@@ -58,8 +58,8 @@ def masked_loss(
         target: `(B, T, C)`.
         observed: `(B, T, C)` bool; None if all is observed. Without one observed target the loss is 0.
         quantiles: the Q levels of ``pinball``.
-        weight: `(B, T, C)` factor of each target's loss; weight 0 is as not observed. The mean is over all other
-            targets, not over the weights of a batch, in which a batch of small ones would count as much as any.
+        weight: `(B, T, C)` factor of each target's loss; weight 0 counts as not observed. The mean divides by the
+            number of other targets, not by their weights: else a batch of small weights would count as much as any.
 
     Raises:
         UserError: for an unknown loss, ``pinball`` without quantiles, or another loss with them.

@@ -38,38 +38,38 @@ class ForecastingModule(LightningModule):
     """Lightning module that trains and measures a backbone.
 
     The network is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
-    is loaded. Task, scaler, output and description travel inside the checkpoint as plain data.
+    is loaded. Task, scaler, output and description are saved in the checkpoint, as plain data.
 
     Args:
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
         learning_rate: peak learning rate of AdamW.
         weight_decay: weight decay of AdamW, on matrices only.
         warmup_steps: steps over which the learning rate rises. By default a tenth of all steps, and at most 100.
-        loss: ``mse``, ``mae``, ``huber`` or ``frequency``, over observed targets on the scale of the data; by default
-            ``mse``, and ``pinball`` with quantiles, which no other trains. A pretrained network is trained by its own.
-        mup: follow the muP rules of `tsattn.layers.optim`, under which one learning rate serves every width: each
-            hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
-            the attention ``scaling: mup`` with it.
-        quantiles: levels to forecast, rising, with 0.5 among them: the median is the point forecast, which MSE and MAE
-            measure. By default a point forecast alone.
+        loss: ``mse``, ``mae``, ``huber`` or ``frequency``, over observed targets on the scale of the data; ``mse`` by
+            default. Quantiles need ``pinball``, their default. A pretrained network is trained by its own loss.
+        mup: follow the muP rules of `tsattn.layers.optim`: one learning rate then serves every width. Each hidden
+            weight learns at ``learning_rate * 768 / fan_in``, and is drawn again with variance ``1 / fan_in``. Also
+            give the attention ``scaling: mup``.
+        quantiles: rising levels to forecast, including 0.5: the median is the point forecast, which MSE and MAE
+            measure. By default only a point forecast.
         activation_checkpointing: save memory in training: keep only the input of each encoder block, and compute the
             block again in the backward pass. Losses and gradients are equal; a step takes about a third longer.
         compile_mode: compile the backbone with torch.compile while it is trained: ``default``, ``reduce-overhead``
             (CUDA graphs, for small models on a GPU), ``max-autotune`` (these, and the fastest of several kernels) or
             ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more.
         selection: the validation error by which the best weights are chosen: ``mse``, ``mae`` or ``crps``; by default
-            that of what is trained, see `tsattn.evaluation.selection`.
-        schedule: what the learning rate does after its warm-up: ``cosine``, it falls along a cosine to zero, or
-            ``constant``, it stays.
-        distribution: forecast a distribution instead of quantiles of their own: ``normal``, ``student_t``, or
+            the error of the loss, see `tsattn.evaluation.selection`.
+        schedule: course of the learning rate after its warm-up: ``cosine``, falling along a cosine to zero, or
+            ``constant``.
+        distribution: forecast a distribution instead of separate quantiles: ``normal``, ``student_t``, or
             ``negative_binomial`` for counts, trained by the negative log-likelihood (``nll``). Its quantiles are exact;
             without `quantiles` its mean is forecast. By default none.
-        betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
-        calibrate: whether a run calibrates intervals by the validation windows once the training is over, see
-            `tsattn.predictors.calibrated`; or the share of the rows for validation, the last ones, that does so alone.
-        patience: validations without a lower error, after which training ends. By default, where nobody says how long
-            to train, 7 whose error is more than 10 % above the lowest; else training ends at its end.
-        min_delta: how much lower a validation error must be for that.
+        betas: of AdamW: the shares that its running means of gradients and of squared gradients keep at each step.
+        calibrate: whether a run calibrates intervals by the validation windows after training, see
+            `tsattn.predictors.calibrated`; or a share: the last validation rows, which then only calibrate.
+        patience: validations without a lower error, after which training ends. By default, if no length is given, 7
+            validations whose error is more than 10 % above the lowest; else training runs to its end.
+        min_delta: how much lower a validation error must be to count as lower.
 
     Raises:
         UserError: for an argument out of its range, or a loss that does not train this output.
@@ -101,7 +101,7 @@ class ForecastingModule(LightningModule):
     ) -> None:
         super().__init__()
         calibration_share(calibrate)
-        betas = list(betas)  # plain data, as all that is saved
+        betas = list(betas)  # plain data, as everything that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         if compile_mode not in (None, *COMPILE_MODES):
             valid = f"one of {one_of(COMPILE_MODES)}, or null for none"
@@ -141,7 +141,7 @@ class ForecastingModule(LightningModule):
         return self.network.task
 
     def build(self, task: Task, scaler: Scaler, network: Network | None = None) -> None:
-        """Build the network for a task, if it was not built already; then task and scaler stay."""
+        """Build the network for a task; if it was built already, task and scaler stay."""
         if hasattr(self, "network"):
             if _sizes(self.task) != _sizes(task):
                 raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
@@ -207,7 +207,7 @@ class ForecastingModule(LightningModule):
     def _made(self, batch: Batch) -> Tensor:
         """Return the backbone's output: a forecast, or the parameters of a distribution."""
         if self._runs_compiled and self._has_graphs(batch.past):
-            # an output lives in the memory of a graph until its next replay only
+            # an output lives in the memory of a graph only until its next replay
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with compiler_errors(self.compile_mode):
             made: Tensor = self.network.backbone(batch)
@@ -255,7 +255,7 @@ class ForecastingModule(LightningModule):
         stage, scores = "test" if self.trainer.testing else "val", self.errors.scores()
         if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
             raise UserError(f"the {stage} part has no observed value to score")
-        shared = self.trainer.world_size > 1  # the sums are one already: Lightning's mean of them changes nothing
+        shared = self.trainer.world_size > 1  # the sums are shared already: Lightning's mean of them changes nothing
         for name in [*_LOGGED, *(name for name in scores if re.fullmatch(r"coverage_[\d.]+", name))]:
             if name in scores:
                 value = torch.tensor(float(scores[name]), device=self.device)

@@ -83,7 +83,7 @@ class Training:
         return Training(trainer.without_files(), self.options, self.seed, **shown)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
-        """Return the same that stops where validation chose to in an earlier fit, with the choices of closed forms."""
+        """Return this training, stopped where validation chose in an earlier fit, with its choices of closed forms."""
         choices = {fit.get("member", ""): fit["chosen"] for fit in all_fits(facts) if "chosen" in fit}
         return replace(self, lengths=chosen_lengths(facts), choices=choices)
 
@@ -102,14 +102,14 @@ def all_fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
     """Train a network; it is left with the weights of the lowest validation error, on the CPU and in eval mode.
 
-    Where no series is long enough to hold a part out, the weights of the last step stay, which is logged.
+    If no series is long enough to hold a part out, the weights of the last step stay, and a warning is logged.
 
     Returns:
         ``best_step``, ``selected_by`` (the name of the validation error), ``validation_error``, ``validation_windows``,
         ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
-        UserError: for what cannot begin, and later, if it diverges or runs out of memory.
+        UserError: if the training cannot begin, diverges, or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
     throughput = callbacks.Throughput()
@@ -133,11 +133,11 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         started = time.perf_counter()
         with _explained(data, files), contextlib.nullcontext() if progress is None else progress.listening():
             trainer.fit(module, datamodule=planned, ckpt_path=checkpoint, weights_only=True)
-            # one that comes after the last step ends nothing by itself
+            # an interrupt after the last step ends nothing by itself
             if trainer.interrupted or trainer.received_sigterm or (progress is not None and progress.is_asked):
                 raise KeyboardInterrupt
         seconds = time.perf_counter() - started
-        trainer.strategy.barrier()  # whoever is first reads what all have written
+        trainer.strategy.barrier()  # the first process reads what all have written
     chosen: dict[str, Any] = {}
     if kept is not None and plan.scored:
         chosen = load_best(module, trainer, kept, checkpoint)
@@ -219,7 +219,7 @@ def _keep(
     watching += [one for one in (progress, kept) if one is not None]
     if training.checkpoint is not None or any(isinstance(one, Checkpoint) for one in watching):
         watching.append(callbacks.ExactResume())
-    watching.sort(key=lambda one: isinstance(one, Checkpoint))  # what is saved has counted the validation before it
+    watching.sort(key=lambda one: isinstance(one, Checkpoint))  # checkpoints come last, to include the validation
     return kept, progress
 
 

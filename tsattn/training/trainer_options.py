@@ -1,4 +1,4 @@
-"""Arguments of Lightning's Trainer in a run: which are refused, which are filled in, and making one."""
+"""Arguments of Lightning's Trainer in a run: which are refused, which are filled in, and how a Trainer is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from tsattn.errors import UserError, one_of, shown
 from tsattn.training.loggers import check_packages
 
-if TYPE_CHECKING:  # what only forecasts needs no Lightning
+if TYPE_CHECKING:  # forecasting alone needs no Lightning
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import Callback
 
@@ -79,7 +79,7 @@ class TrainerOptions:
     def of(cls, given: Mapping[str, Any], *, is_new: bool = True) -> TrainerOptions:
         """Check all arguments of a Trainer by name, and fill in the precision.
 
-        Without a named precision, weights that are not of a new training were trained in full precision.
+        Without a named precision, weights of an earlier training (`is_new` is false) have full precision.
         """
         _check(given)
         if is_new:
@@ -100,19 +100,19 @@ class TrainerOptions:
         return cls(arguments, chooses_steps=not is_bounded, chooses_validation=not counts_epochs and not is_timed)
 
     def fresh(self) -> TrainerOptions:
-        """Return the same with copies of callbacks, plugins and loggers, which have a state, for another training."""
+        """Return these options for a further training, with copies of stateful callbacks, plugins and loggers."""
         stateful = ("callbacks", "plugins", "logger")
         return replace(self, arguments={**self.arguments, **{n: copy.deepcopy(self.arguments[n]) for n in stateful}})
 
     def without_files(self) -> TrainerOptions:
-        """Return the same without loggers and without callbacks that write checkpoints."""
+        """Return these options without loggers and without callbacks that write checkpoints."""
         from lightning.pytorch.callbacks import ModelCheckpoint
 
         callbacks = [one for one in listed(self.arguments["callbacks"]) if not isinstance(one, ModelCheckpoint)]
         return replace(self, arguments={**self.arguments, "callbacks": callbacks, "logger": False})
 
     def with_max_steps(self, steps: int) -> TrainerOptions:
-        """Return the same for a training of so many optimizer steps."""
+        """Return these options for a training of this number of optimizer steps."""
         length = {"max_epochs": -1, "max_time": None, "max_steps": steps}
         return replace(self, arguments={**self.arguments, **length}, chooses_steps=False)
 
@@ -141,7 +141,7 @@ def _is_no_time(time: Any) -> bool:
 
 
 def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
-    """Return the given precision, or by default the devices'; None where a plugin has its own."""
+    """Return the given precision, by default the devices' default; None if a plugin has its own."""
     if given["precision"] is not None:
         return given["precision"]
     for plugin in listed(given["plugins"]):
@@ -155,9 +155,9 @@ def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
 
 
 def default_precision(accelerator: Any, devices: Any) -> Literal["32-true", "bf16-mixed"]:
-    """Return ``bf16-mixed`` where every device is a CUDA device of Hopper or newer, else ``32-true``.
+    """Return ``bf16-mixed`` if every device is a CUDA device of Hopper or newer, else ``32-true``.
 
-    bfloat16 has the range of float32, so that no loss is scaled. Weights, sums and metrics stay as they are.
+    bfloat16 has the range of float32, so the loss is not scaled. Weights, sums and metrics stay as they are.
     """
     if accelerator not in ("auto", "gpu", "cuda") or not torch.cuda.is_available():
         return FULL_PRECISION

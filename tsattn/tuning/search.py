@@ -1,4 +1,4 @@
-"""The search space, which values of a configuration are tried: YAML by its dotted paths, such as search/mlr.yaml."""
+"""The search space: values of a configuration to try, in YAML by dotted paths, such as search/mlr.yaml."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Parameter:
     path: str
     distribution: Distribution  # what Optuna draws from; the options of a categorical one by name
     choices: Mapping[Any, Any] = field(default_factory=dict)  # the value of each option
-    # by path of another parameter, the values (or names) of it for which this one is there
+    # by path of another parameter, its values (or names) for which this parameter exists
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def is_there(self, taken: Mapping[str, Any]) -> bool:
-        """Whether the conditions hold, given what is taken of other parameters."""
+        """Whether the conditions hold, given the values of other parameters."""
         return all(other in taken and taken[other] in values for other, values in self.when.items())
 
     def values(self) -> Sequence[Any] | None:
-        """All that can be taken, or None for a number without steps."""
+        """All possible values, or None for a number without steps."""
         one = self.distribution
         if isinstance(one, CategoricalDistribution):
             return one.choices
@@ -71,7 +71,7 @@ class Parameter:
         return list(dict.fromkeys([one.low, one.high, *([middle] if one.step is None else [])]))
 
     def takes(self, value: Any) -> bool:
-        """Whether a trial can take this."""
+        """Whether a trial can take this value."""
         one = self.distribution
         if isinstance(one, CategoricalDistribution):  # True is not 1 here
             return any(value == name and isinstance(value, bool) == isinstance(name, bool) for name in one.choices)
@@ -88,10 +88,10 @@ class Search:
     constraints: Mapping[str, float]  # by name, the most that a trial may have (bytes of memory)
     sampler: str
     pruner: str
-    content: Mapping[str, Any]  # of the file as plain data, which tells searches apart
+    content: Mapping[str, Any]  # of the file as plain data, which identifies the search
 
     def taken(self, choose: Callable[[Parameter], Any]) -> dict[str, Any]:
-        """Take of every parameter whose conditions hold what `choose` says."""
+        """Take the value that `choose` gives, for every parameter whose conditions hold."""
         taken: dict[str, Any] = {}
         for path, parameter in self.parameters.items():
             if parameter.is_there(taken):
@@ -103,7 +103,7 @@ class Search:
         return self.taken(lambda parameter: trial._suggest(parameter.path, parameter.distribution))
 
     def applied(self, config: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
-        """A copy of a configuration with what a trial took."""
+        """A copy of a configuration with the values of a trial."""
         return with_values(config, {path: self.parameters[path].choices.get(one, one) for path, one in taken.items()})
 
     def experiment(self, base: Experiment, taken: Mapping[str, Any]) -> Experiment:
@@ -111,14 +111,14 @@ class Search:
         return Experiment.of(self.applied(base.to_dict(), taken))
 
     def needed(self, path: str) -> dict[str, Any]:
-        """What must be taken of other parameters for this one to be there; the first of several values."""
+        """Values that other parameters must take for this one to exist; the first of several values."""
         needed: dict[str, Any] = {}
         for other, values in self.parameters[path].when.items():
             needed |= {**self.needed(other), other: values[0]}
         return needed
 
     def configured(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What a trial takes to be the complete configuration as it is, or None if the space does not hold that."""
+        """The values with which a trial equals the complete configuration, or None if the space does not contain it."""
 
         def stays(taken: Mapping[str, Any]) -> bool:
             with contextlib.suppress(UserError):
@@ -137,11 +137,11 @@ class Search:
         return None
 
     def drawn(self, rng: random.Random, fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """Random values of all parameters but the fixed ones, to check combinations."""
+        """Random values of all parameters except the fixed ones, to check combinations."""
         return self.taken(lambda one: fixed.get(one.path, rng.choice(one.values() or one.probes())))
 
     def grid(self) -> list[dict[str, Any]]:
-        """Every combination; a number without steps, or more than ten thousand of them, are a `UserError`."""
+        """Every combination; a `UserError` for a number without steps, or more than ten thousand combinations."""
         points: list[dict[str, Any]] = [{}]
         for path, one in self.parameters.items():
             if (values := one.values()) is None:
@@ -224,7 +224,7 @@ def _parameter(path: str, description: Any) -> Parameter:
 
 
 def _choices(path: str, choices: Any) -> dict[Any, Any]:
-    """The options by name: those of a mapping as it has them, those of a list by their value."""
+    """The options by name: a mapping as it is, the options of a list by their value."""
     if not isinstance(choices, Mapping | list) or not choices:
         raise UserError(f"choices of {path} must be a list of values or a mapping of names to values, not {choices!r}")
     if isinstance(choices, Mapping):
@@ -236,7 +236,7 @@ def _choices(path: str, choices: Any) -> dict[Any, Any]:
 
 
 def _ordered(known: dict[str, Parameter]) -> dict[str, Parameter]:
-    """Each after those that it depends on, whose values it may only name if they can be taken."""
+    """Sort parameters after the ones that they depend on; refuse conditions on impossible values."""
     ordered: dict[str, Parameter] = {}
 
     def add(path: str, above: Sequence[str]) -> None:
@@ -266,5 +266,5 @@ def _most(name: str, value: Any) -> float:
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy with every argument of the predictor written out, so that each has its path and two can be compared."""
+    """Copy with all arguments of the predictor written out, so that each has a path and two copies can be compared."""
     return with_values(config, {BACKBONE: complete_predictor(config["model"]["backbone"])})

@@ -1,7 +1,7 @@
-"""A study: where it is kept, what its trials draw, which process runs which of them, and what they found.
+"""A study: its storage, the values that its trials draw, its processes, and its results.
 
 Optuna keeps a study in a database: SQLite in the study folder for the processes of one machine, PostgreSQL for several
-machines. A running trial gives signs of life there; one without is failed, and its values are tried again.
+machines. A running trial gives signs of life there; a trial without them is failed, and its values are tried again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ FILE = "study.db"
 REASON = "reason"
 DIED, SURPLUS = "its process died", "another process ran the last one"
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
-BEAT, GRACE = 10, 45  # seconds between signs of life; without one, after which a process is taken for dead
-RETRIES = 2  # a trial that has ended so many processes more is not tried again
+BEAT, GRACE = 10, 45  # seconds between signs of life; seconds without one, after which a process counts as dead
+RETRIES = 2  # retries of a trial whose process died
 _LOCK = 60.0  # seconds to wait for the file that another process writes
 _ATTEMPTS = 5  # to make the tables, which several processes may start to do at once
 _PATIENCE = 10.0  # seconds that another process has to describe a study that it has made
-_POLL = 1.0  # seconds between looks at the trials of others
+_POLL = 1.0  # seconds between checks of the trials of others
 _IDENTITY = "identity"
 _FINAL = "final"  # marks a failed trial that is not to be tried again
 _FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed")  # of a trial
@@ -62,7 +62,7 @@ warnings.filterwarnings("ignore", "Heartbeat of storage is supposed to be used w
 
 
 class StudyStorage(RDBStorage):
-    """Optuna's database, whose signs of life go on after the connection was lost for a while."""
+    """Optuna's database; signs of life continue after the connection was lost for a while."""
 
     @override
     def record_heartbeat(self, trial_id: int) -> None:
@@ -74,7 +74,7 @@ def open_storage(url: str | None, folder: Path) -> StudyStorage:
     """Open the storage at an Optuna URL, by default SQLite in the study's folder; a `UserError` hides passwords."""
     engine: dict[str, Any] = {"pool_pre_ping": True}
     shown = without_password(url or str(folder / FILE))
-    if url is None:  # a path may hold what has a meaning in a URL
+    if url is None:  # a path may hold characters that have a meaning in a URL
         creator = partial(sqlite3.connect, folder / FILE, timeout=_LOCK, check_same_thread=False)
         url, engine = "sqlite://", {"poolclass": QueuePool, "creator": creator}
     elif url.startswith("sqlite:"):
@@ -89,7 +89,7 @@ def open_storage(url: str | None, folder: Path) -> StudyStorage:
         except ImportError as error:
             raise UserError(f"the storage {shown} needs a driver: pip install 'tsattn[postgres]'") from error
         except (ArgumentError, NoSuchModuleError, ValueError, TypeError):
-            # from nothing: what a library says of a URL may hold all of it
+            # `from None`: a library's message may hold the whole URL
             name = shown if "://" in shown else "what --storage says"
             valid = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
             raise UserError(f"{name} is not the URL of a storage; valid are such as {valid}") from None
@@ -121,9 +121,9 @@ def _said(error: BaseException) -> str:
 
 
 class SeededSampler(PartialFixedSampler):
-    """TPE or random draws, seeded for each trial by how many have drawn before it; the first take what they are given.
+    """TPE or random draws, seeded by the number of trials before; the first trials take given values.
 
-    A trial that runs again counts as the one that it repeats, so that a resumed study draws what it would have drawn.
+    A retried trial counts as the trial that it repeats, so that a resumed study draws what it would have drawn.
     """
 
     def __init__(self, name: str, seed: int, first: Sequence[Mapping[str, Any]]) -> None:
@@ -144,7 +144,7 @@ class SeededSampler(PartialFixedSampler):
 def open_study(
     storage: StudyStorage, name: str, search: Search, identity: Mapping[str, Any], first: Sequence[Any], seed: int
 ) -> Study:
-    """Open or make the study of this name, whose `first` trials take that; a `UserError` tells another identity."""
+    """Open or make the study of this name, whose first trials take `first`; a `UserError` for another identity."""
     pruner = optuna.pruners.MedianPruner() if search.pruner == "median" else optuna.pruners.NopPruner()
     shared: Any = {"storage": storage, "sampler": SeededSampler(search.sampler, seed, first), "pruner": pruner}
     try:
@@ -172,10 +172,10 @@ def run_study(
     seconds: float = math.inf,
     say: Callable[[str], None],
 ) -> None:
-    """Run trials until so many of all processes are finished or pruned, or no time is left to start another.
+    """Run trials until this many of all processes are finished or pruned, or no time is left to start another.
 
     Any number of processes may do so at once. A trial whose process has died, or was interrupted, is failed, and its
-    values are run again. This one waits for the last trials of others, so that none is lost with its process.
+    values are run again. This process waits for the last trials of others, so that none is lost with its process.
     """
     most, deadline = math.inf if trials is None else trials, time.monotonic() + seconds
     seen, waits = set[int](), False
@@ -202,7 +202,7 @@ def run_study(
 
 
 def _queue_again(study: Study) -> list[int]:
-    """Queue the values of trials that did not come to their end; the numbers of those whose process died."""
+    """Queue the values of unfinished trials; return the numbers of trials whose process died."""
     trials = study.get_trials(deepcopy=False)
     repeated = {number for trial in trials for number in retries(trial)}
     dead = []
@@ -218,7 +218,7 @@ def _queue_again(study: Study) -> list[int]:
 
 
 def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[float]], most: float) -> int | None:
-    """Run a trial, and tell the study how it ended; its number, or None if another process began it a moment before."""
+    """Run a trial, and report its end to the study; return its number, or None if another process began it before."""
     trial = study.ask()
     trials = study.get_trials(deepcopy=False)
     earlier, repeats = trials[: trial.number], retries(trials[trial.number])
@@ -252,17 +252,17 @@ def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[
 
 
 def counted(trials: Sequence[FrozenTrial]) -> int:
-    """How many trials count: those that are finished, pruned ones among them."""
+    """How many trials count: finished trials, including pruned ones."""
     return sum(trial.state in FINISHED for trial in trials)
 
 
 def retries(trial: FrozenTrial) -> list[int]:
-    """The numbers of the trials that one repeats, the original first."""
+    """The numbers of the trials that this trial repeats, the original first."""
     return RetryHeartbeatStaleTrialCallback.retry_history(trial)
 
 
 def reason(trial: FrozenTrial) -> str | None:
-    """Why a trial was pruned or failed; what its process could not say any more is that it died."""
+    """Why a trial was pruned or failed; without a reason from its process, that its process died."""
     said: str | None = trial.user_attrs.get(REASON)
     return DIED if said is None and trial.state == TrialState.FAIL else said
 
@@ -294,7 +294,7 @@ def _progress(study: Study, number: int, most: float) -> str:
 
 
 def trial_table(study: Study, search: Search) -> pd.DataFrame:
-    """A row a trial: its state, why it was pruned or failed, what it took, and what it came to."""
+    """One row per trial: its state, why it was pruned or failed, its values, and its results."""
     on_front = {trial.number for trial in front(study)}
     return pd.DataFrame(
         {
@@ -310,7 +310,7 @@ def trial_table(study: Study, search: Search) -> pd.DataFrame:
 
 
 def front(study: Study) -> list[FrozenTrial]:
-    """The trials that no other beats in every objective, by rising error; of one objective, the best."""
+    """The trials that no other beats in every objective, by rising error; for one objective, the best trial."""
     best = [best_trial(study)] if len(study.directions) == 1 else study.best_trials
     return sorted(filter(None, best), key=lambda trial: (trial.values, trial.number))
 

@@ -1,4 +1,4 @@
-"""One trial: a configuration is checked and trained, and its validation error counts. The test part is never read."""
+"""One trial: a configuration is checked and trained, and its validation error counts. The test set is never read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.search import Search
 from tsattn.tuning.study import REASON
 
-# of the data, all else decides what is forecast or which windows are scored
+# all other data options decide what is forecast or which windows are scored
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
 _SCORED: tuple[str, ...] = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run")
 _SCORED += ("model.quantiles", "model.selection", "model.distribution", "model.calibrate")
@@ -69,7 +69,7 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
     """Refuse a space with a path that the configuration lacks, or a value that it cannot take.
 
     `build` makes data and predictor with every option, and the ends and middle of every range. A value that fails may
-    go with other values of the other parameters, so a few combinations are tried. The `UserError` names file, path and
+    fit other values of the other parameters, so a few combinations are tried. The `UserError` names file, path and
     value, or the option of validation by which trials would be scored on different windows.
     """
     trainer, known, rng = config["trainer"], list(paths(config)), random.Random(0)
@@ -106,10 +106,10 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
 
 @dataclass(frozen=True)
 class Fold:
-    """One of `count` blocks of rows before the test part, to validate on; all rows before it are trained on.
+    """One of `count` blocks of rows before the test set, to validate on; all earlier rows are trained on.
 
-    The blocks, the oldest with number 0, lie side by side. Each is as long as the data's own validation part, or
-    shorter, so that together they take at most half of the rows before the test part.
+    The blocks, the oldest with number 0, are consecutive. Each is as long as the data's own validation set, or shorter,
+    so that together they take at most half of the rows before the test set.
     """
 
     number: int
@@ -127,11 +127,11 @@ class Fold:
 
 
 class HeldData:
-    """Gives the data of experiments, set up: read once, and set up once for each description of them."""
+    """Provides the data of experiments, set up: read once, and set up once for each description of them."""
 
     def __init__(self) -> None:
         self._held: dict[str, ForecastDataModule] = {}
-        self._panels: dict[str, Panel | UserError] = {}  # by what is read; or why it cannot be fetched
+        self._panels: dict[str, Panel | UserError] = {}  # by source; or why the source cannot be fetched
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse a configuration that cannot be a trial: for its options, data, predictor or training."""
@@ -176,14 +176,14 @@ def run_trial(
 ) -> list[float]:
     """Run an experiment without its test and return its objectives, the validation error first.
 
-    With `folds` rolling origins, 0 for the validation part, the error is their mean. The trial's attributes hold
-    ``error``, ``errors`` of the folds, ``selected_by`` (the name of the error), ``step`` of the lowest (None without
-    steps), ``parameters``, ``flops`` of a forward pass of one window, ``seconds`` of fit and validation, ``memory``
-    (peak bytes: on an accelerator as allocated there, else what the process held), ``seed`` and ``device``.
+    With `folds` rolling origins, 0 for the validation set, the error is their mean. The trial's attributes are
+    ``error``, ``errors`` of the folds, ``selected_by`` (the error's name), ``step`` of the lowest (None without steps),
+    ``parameters``, ``seed`` and ``device``. Further, ``flops`` of a forward pass of one window, ``seconds`` of fit and
+    validation, and the peak ``memory`` in bytes: allocated on an accelerator, else held by the process.
 
     Raises:
         TrialPruned: if it is worse than the others, diverged, ran out of memory, is refused, or breaks a constraint
-            that is known before it is trained; the attribute ``reason`` says which.
+            that is known before training. The attribute ``reason`` says which.
     """
     errors, sizes, facts = list[float](), dict[str, float](), dict[str, Any]()
     prunes, started = search.pruner != "none" and len(search.objectives) == 1, time.perf_counter()
@@ -204,7 +204,7 @@ def run_trial(
                 note(seed=experiment.seed, device=device, **sizes)
                 _constrain(trial, search, sizes)
 
-        # the curve of an ensemble's member is not that of the ensemble
+        # an ensemble's member has a curve, but it is not the curve of the ensemble
         has_steps = issubclass(named_predictor(experiment.model["backbone"])[1], NetworkPredictor)
         watching = [_Pruning(trial, f"val_{experiment.selection}")] if prunes and has_steps and not folds else []
         for number in range(max(1, folds)):
@@ -238,7 +238,7 @@ class _Pruning(Callback):
 
 @contextlib.contextmanager
 def _pruned_by_failure(trial: Trial) -> Iterator[None]:
-    """Prune a trial that cannot be trained, and note why; a sampler learns from it as from a bad one."""
+    """Prune a trial that cannot be trained, and note why; a sampler learns from it as from a bad trial."""
     try:
         yield
     except Exception as error:
@@ -256,16 +256,16 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is what an allocator raises, or the sentence for users that was made of it."""
+    """Whether this is an error of an allocator, or the `UserError` that was made of it."""
     while isinstance(error, UserError) and error.__cause__ is not None:
         error = error.__cause__
-    # the CPU's allocator has no class of its own
+    # the CPU's allocator raises no special class
     is_host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     return is_host or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _constrain(trial: Trial, search: Search, sizes: Mapping[str, float]) -> None:
-    """Tell the sampler how far a trial is above its limits, and prune it, but for memory: then all is done."""
+    """Tell the sampler how far a trial is above its limits, and prune it; not for memory, known only at the end."""
     for name in sizes.keys() & search.constraints.keys():
         above = sizes[name] - search.constraints[name]
         trial.set_constraint(name, above)

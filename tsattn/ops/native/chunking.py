@@ -1,7 +1,7 @@
-"""How the kernel cuts its work: from shapes and caches alone, so that the same call has the same bits each time.
+"""How the kernel cuts its work: by shapes and caches alone, so that equal calls have equal bits.
 
-`tsattn kernels --tune` measures other sizes and keeps the best for this machine; a resumed run takes those that it was
-begun with.
+`tsattn kernels --tune` measures other sizes and keeps the best for this machine; a resumed run takes the sizes that it
+began with.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tsattn.ops.native.library import CacheError, cache_folder
 # Below this many pieces of work, the backward pass cuts the keys into parts, for the sake of machines with many cores.
 MIN_PIECES = 8
 
-# Where a system does not say how large its caches are.
+# Cache sizes in bytes, if the system does not report them.
 LEVEL_1, LEVEL_2 = 2**15, 2**20
 
-# Queries of a block, of the widest vectors; those of narrower ones leave more room.
+# Queries of a block with the widest vectors; narrower vectors leave more room.
 BLOCK = 32
 
 
@@ -32,8 +32,8 @@ class ChunkSizes:
     Attributes:
         chunk_keys: keys whose scores are held at once, at least 8.
         shared_blocks: blocks of queries that use a chunk of keys while it is in the cache.
-        shared_blocks_long: the same, forward, where the keys and values of a head are more than `long_bytes`.
-        long_bytes: the size above which they are long.
+        shared_blocks_long: the same in the forward pass, if keys and values of a head exceed `long_bytes`.
+        long_bytes: size of the keys and values of a head above which they are long.
     """
 
     chunk_keys: int
@@ -47,12 +47,12 @@ class ChunkSizes:
             raise ValueError(f"no sizes of chunks: {values}")
 
     def forward(self, key_bytes: int) -> int:
-        """The blocks of queries that share a chunk, forward."""
+        """The blocks of queries that share a chunk in the forward pass."""
         return self.shared_blocks_long if key_bytes > self.long_bytes else self.shared_blocks
 
 
 def sizes_by_caches() -> ChunkSizes:
-    """Scores of a chunk in a third of the first cache; what is long passes the second."""
+    """Choose sizes by the caches: a chunk's scores take a third of the first; long keys exceed the second."""
     first, second = _cache_bytes("SC_LEVEL1_DCACHE_SIZE", LEVEL_1), _cache_bytes("SC_LEVEL2_CACHE_SIZE", LEVEL_2)
     chunk = first // 3 // (4 * BLOCK) // 8 * 8
     return ChunkSizes(min(max(chunk, 32), 256), 4, 8, second - 1)
@@ -67,7 +67,7 @@ def _cache_bytes(name: str, otherwise: int) -> int:
 
 
 def tuned_file() -> Path | None:
-    """Where sizes measured on this machine are kept; None where there is no home."""
+    """The file of sizes measured on this machine; None without a home folder."""
     try:
         return cache_folder() / "sizes.json"
     except CacheError:
@@ -79,7 +79,7 @@ _found: dict[Path, ChunkSizes] = {}
 
 
 def chunk_sizes() -> ChunkSizes:
-    """The sizes in use: of the resumed run, else measured on this machine, else by its caches."""
+    """The sizes in use: from the resumed run, else measured on this machine, else by its caches."""
     if _taken is not None:
         return _taken
     path = tuned_file()
@@ -111,7 +111,7 @@ def sizes_taken(sizes: ChunkSizes | None) -> Iterator[None]:
 
 
 def key_parts(rows_and_heads: int, keys: int) -> int:
-    """Parts of the keys that the backward pass computes on their own, for so many pairs of a row and a key head."""
+    """How many parts of the keys the backward pass computes separately, given the pairs of a row and a key head."""
     if rows_and_heads >= MIN_PIECES:
         return 1
     return max(1, min(-(-MIN_PIECES // max(1, rows_and_heads)), keys // 256))

@@ -1,7 +1,7 @@
 """Compile the C++ sources into a library: for which instruction sets, and by which compiler of this machine.
 
-The build of a wheel reads this file by itself: it imports nothing but the standard library, and torch only to ask this
-CPU.
+The build of a wheel reads this file alone, so it imports only the standard library. It imports torch only to ask about
+this CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLAGS = (
 _X86 = ("x86_64", "amd64")
 _ARM = ("aarch64", "arm64")
 
-# what torch calls the sets that ATEN_CPU_CAPABILITY leaves, each with all before it
+# torch's names of the sets that ATEN_CPU_CAPABILITY allows; each includes the sets before it
 _CAPABILITIES = ("AVX2", "AVX512")
 
 
@@ -58,12 +58,12 @@ class InstructionSet:
     """One way of compiling the kernels.
 
     Args:
-        name: as people write it.
-        flags: of the compiler.
+        name: as users write it.
+        flags: compiler flags.
         machines: the architectures that have it, in small letters as `platform.machine` names them; () for any.
-        features: that Linux must list of a CPU.
-        capability: that torch must be allowed to use, or None.
-        automatic: whether it is taken without being asked for, and goes into a wheel.
+        features: names that Linux must list for the CPU.
+        capability: the capability that torch must be allowed to use, or None.
+        automatic: whether `auto` may choose it, and wheels include it.
     """
 
     name: str
@@ -90,7 +90,7 @@ INSTRUCTION_SETS = {
         InstructionSet("avx512", _AVX512_FLAGS, _X86, _AVX512, "AVX512"),
         InstructionSet("avx2", ("-mavx2", "-mfma"), _X86, ("avx2", "fma"), "AVX2"),
         InstructionSet("neon", (), _ARM),
-        # vectors as short as those of NEON, on any CPU: slower than the plain paths where it stands for nothing better
+        # vectors as short as NEON's, on any CPU: slower than the plain paths, so never chosen automatically
         InstructionSet("portable", (), (), automatic=False),
     )
 }
@@ -106,7 +106,7 @@ def sets_of_this_cpu() -> list[InstructionSet]:
     """The sets that this CPU has and torch may use too, best first; the last is `portable`."""
     import torch
 
-    # of `DEFAULT` and of other architectures, none
+    # `DEFAULT` and other architectures allow none
     found = torch.backends.cpu.get_cpu_capability()
     allowed = _CAPABILITIES[: _CAPABILITIES.index(found) + 1] if found in _CAPABILITIES else ()
     listed = _listed_features()
@@ -149,7 +149,7 @@ def compilers() -> list[Compiler]:
     """The C++ compilers of this machine: `CXX` alone if it is set, else c++, g++ and clang++ if they run.
 
     Raises:
-        CompileError: if `CXX` is set to what does not run.
+        CompileError: if `CXX` is not a compiler that runs.
     """
     chosen = os.environ.get("CXX", "").strip()
     if chosen:
@@ -164,7 +164,7 @@ def compilers() -> list[Compiler]:
     programs: dict[str, str] = {}
     for path in map(shutil.which, ("c++", "g++", "clang++")):
         if path:
-            programs.setdefault(os.path.realpath(path), path)  # c++ mostly is one of the others
+            programs.setdefault(os.path.realpath(path), path)  # c++ mostly is g++ or clang++
     return [found for path in programs.values() if (found := _asked([path]))]
 
 
@@ -177,7 +177,7 @@ def _asked(command: Sequence[str]) -> Compiler | None:
 
 
 def source_digest() -> str:
-    """A digest that tells sources, and the flags of the compiler, apart from all others."""
+    """A digest of the sources and of the compiler flags."""
     digest = hashlib.sha256(repr(_FLAGS).encode())
     for path in sorted(SOURCE.iterdir()):
         if path.suffix in (".h", ".cpp"):
@@ -223,8 +223,8 @@ def _run(command: Sequence[str], *, seconds: float) -> tuple[int, str]:
     )
     try:
         said, _ = process.communicate(timeout=seconds)
-    except BaseException:  # Ctrl-C does not reach a session of its own
-        for signalled in (signal.SIGTERM, signal.SIGKILL):  # at the first, compilers take away their temporary files
+    except BaseException:  # Ctrl-C does not reach a new session
+        for signalled in (signal.SIGTERM, signal.SIGKILL):  # at SIGTERM, compilers remove their temporary files
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signalled)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,7 +1,7 @@
 """The arguments of the compiled kernels, and a small problem that a library must solve before it is used.
 
-The records have the fields of source/problem.h in the same order. Random bits equal source/philox.h. Source:
-Salmon, Moraes, Dror and Shaw, *Parallel Random Numbers: As Easy as 1, 2, 3* (SC 2011), section 3.3: Philox4x32-10.
+The records have the fields of source/problem.h in the same order. Random bits are the same as in source/philox.h:
+Philox4x32-10 of Salmon, Moraes, Dror and Shaw (SC 2011), section 3.3.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DropoutProblem(ctypes.Structure):
 
 
 def numbers(tensor: Tensor, dtype: torch.dtype = torch.float32, *, contiguous: bool = True) -> int:
-    """Where the numbers of a tensor begin, which the kernel takes for what they should be."""
+    """The address of a tensor's numbers, after a check of their type: the kernel does not check it."""
     if tensor.dtype != dtype or tensor.device.type != "cpu" or (contiguous and not tensor.is_contiguous()):
         raise TypeError(f"the kernel takes contiguous {dtype} on a CPU, not {tensor.dtype} on {tensor.device}")
     return tensor.data_ptr()
@@ -89,9 +89,9 @@ def strided(tensor: Tensor) -> StridedTensor:
 
 @functools.cache
 def openmp_team() -> int | None:
-    """The address of `GOMP_parallel` of the OpenMP library that PyTorch has loaded; None where it has another.
+    """The address of `GOMP_parallel` in the OpenMP library that PyTorch has loaded; None if it uses another.
 
-    A pool of threads of the kernel's own would compete with PyTorch's, which wait in a loop for some time.
+    A separate pool of threads would compete with PyTorch's threads, which wait in a loop for some time.
     """
     try:
         return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
@@ -106,7 +106,7 @@ Numbers = npt.NDArray[Any]
 
 
 def what_is_wrong(library: ctypes.CDLL) -> str | None:
-    """None where the library computes outputs and gradients as it should, else a clause; takes a millisecond."""
+    """Check outputs and gradients of a library, in a millisecond: None if they are right, else a clause."""
     if not all(_drops(library, bfloat16) for bfloat16 in (False, True)):
         return "its dropout is wrong"
     for bfloat16 in (False, True) if library.tsattn_takes_bfloat16() else (False,):
@@ -119,7 +119,7 @@ def what_is_wrong(library: ctypes.CDLL) -> str | None:
 
 
 def _drops(library: ctypes.CDLL, bfloat16: bool, count: int = 77, p: float = 0.3, seed: int = 2**62 - 3) -> bool:
-    """Whether it drops what it should of so many numbers, and adds a residual."""
+    """Whether the library's dropout of `count` numbers is right, with a residual added."""
     threshold, factor = keep_threshold(p)
     # whole numbers below 2^7, of which bfloat16 keeps all digits
     x, residual = np.arange(1, count + 1, dtype=np.float32), np.full(count, 3, np.float32)
@@ -137,7 +137,7 @@ def _drops(library: ctypes.CDLL, bfloat16: bool, count: int = 77, p: float = 0.3
 def _solved(
     library: ctypes.CDLL, bfloat16: bool, queries: int, keys: int, ranks: tuple[int, ...], value_width: int
 ) -> list[tuple[str, Numbers, Numbers]]:
-    """Outputs and gradients of causal attention of two levels, as computed by the library and plainly."""
+    """Outputs and gradients of causal attention with two levels, from the library and from plain NumPy."""
     width, scale = sum(ranks), 0.5
     rng = np.random.default_rng(0)
     q, k, v, grad_out = (
@@ -151,7 +151,7 @@ def _solved(
         q, k, v, grad_out = ((half.astype(np.uint32) << 16).view(np.float32) for half in given)
     peak, inverse_total = (np.full(queries, np.nan, np.float32) for _ in range(2))
     key = np.arange(keys, dtype=np.int32)
-    # all pairs share the first level, those of blocks of four tokens the second; the first key is seen by all
+    # all pairs share the first level; pairs in blocks of four tokens, the second; all queries see the first key
     first = np.minimum(np.stack([0 * key, key // 4 * 4]), queries).astype(np.int32)
     end = np.minimum(np.stack([0 * key + queries, key // 4 * 4 + 4]), queries).astype(np.int32)
     seen_first = np.minimum(np.stack([key, key]), queries).astype(np.int32)
@@ -218,9 +218,9 @@ def philox(seed: int, counters: npt.NDArray[np.unsignedinteger[Any]]) -> npt.NDA
 
 
 def keep_threshold(p: float) -> tuple[int, float]:
-    """The threshold of random bits, below which numbers are dropped, and the factor of numbers that are kept.
+    """The threshold of random bits, below which numbers are dropped, and the factor of the kept numbers.
 
-    The probability is rounded to a multiple of 2^-32, of which the factor is one over the probability of being kept.
+    The probability is rounded to a multiple of 2^-32; the factor is one over the probability of being kept.
     """
     threshold = min(round(p * 2**32), 2**32 - 1)
     return threshold, 1 / (1 - threshold / 2**32)

@@ -1,7 +1,7 @@
-"""The compiled kernels: those in this package, else compiled when they are first asked for and kept, else none.
+"""Find the compiled kernels: included in this package, else compiled at the first use and kept, else none.
 
-Libraries that this machine compiled lie in a folder that nobody but their owner can write to, each in a file whose name
-has a digest of its content: a foreign or half-written library is never loaded.
+Libraries that this machine compiled lie in a folder that only its owner can write to. Each file name has a digest of
+the content, so a foreign or half-written library is never loaded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VARIABLE = "TSATTN_KERNELS"
 
 _PROBLEM = ctypes.POINTER(KernelProblem)
 
-# what the functions of a library take and return
+# arguments and results of the functions of a library
 _FUNCTIONS: dict[str, tuple[list[type], type]] = {
     "tsattn_forward": ([_PROBLEM], ctypes.c_int),
     "tsattn_backward": ([_PROBLEM], ctypes.c_int),
@@ -65,11 +65,11 @@ class KernelLibrary:
 
     Args:
         library: the loaded library, or None.
-        why_none: one clause, where there is none.
-        instruction_set: that it was compiled for.
+        why_none: one clause, if there is no library.
+        instruction_set: the set that it was compiled for.
         path: its file.
-        compiler: that compiled it, if known.
-        complaints: errors on the way.
+        compiler: the compiler that made it, if known.
+        complaints: errors during the search.
     """
 
     library: ctypes.CDLL | None = None
@@ -81,7 +81,7 @@ class KernelLibrary:
 
     @property
     def came_along(self) -> bool:
-        """Whether it is in this package, and was not compiled on this machine."""
+        """Whether the library is included in this package, not compiled on this machine."""
         return self.path is not None and self.path.parent == COMPILED
 
 
@@ -91,7 +91,7 @@ _word_taken: str | None = None
 
 
 def _forget_lock() -> None:
-    """In a child process: another thread of its parent may have held it."""
+    """Replace the lock in a child process: another thread of its parent may have held it."""
     global _lock
     _lock = threading.Lock()
 
@@ -101,20 +101,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def load_kernels() -> ctypes.CDLL | None:
-    """Load the compiled kernels, looked for at the first call and kept; None where there are none.
+    """Load the compiled kernels, found at the first call and kept; None if there are none.
 
-    `tsattn_forward` and `tsattn_backward` return 0, 1 where memory did not suffice, or 2 for what they do not take;
-    `tsattn_work` counts what they compute. The environment variable `TSATTN_KERNELS` is `auto` by default, `off`, or
-    the name of an instruction set.
+    `tsattn_forward` and `tsattn_backward` return 0 for success. Errors are 1 (not enough memory) and 2 (unsupported
+    arguments). `tsattn_work` counts their operations. The environment variable `TSATTN_KERNELS` is `auto` by default,
+    `off`, or the name of an instruction set.
 
     Raises:
-        UserError: if `TSATTN_KERNELS` is another word, or an instruction set that this CPU has not.
+        UserError: if `TSATTN_KERNELS` is another word, or an instruction set that this CPU lacks.
     """
     return _kept().library
 
 
 def why_no_kernels() -> str | None:
-    """One clause, for messages, on why `load_kernels` gives None; None where it does not. It raises the same errors."""
+    """Why `load_kernels` gives None, as a clause for messages; None if it does not. It raises the same errors."""
     return _kept().why_none
 
 
@@ -133,7 +133,7 @@ def kernels_taken(word: str) -> Iterator[None]:
     """Use the kernels of one instruction set, or none for "off", whatever `TSATTN_KERNELS` says.
 
     Raises:
-        UserError: if they cannot be had here.
+        UserError: if this machine cannot use them.
     """
     global _word_taken
     if word != "off" and (why_none := _look_up(word).why_none) is not None:
@@ -162,7 +162,7 @@ def _look_up(word: str) -> KernelLibrary:
 
 
 def _log(found: KernelLibrary) -> None:
-    """One line, where the kernels are missed; louder where something is broken, and that is new."""
+    """Log a line if kernels are missing; as a warning if something is broken and was not logged before."""
     if found.complaints:
         level = logging.INFO if all(one.known for one in found.complaints) else logging.WARNING
         result = "the plain paths are taken" if found.library is None else f"the kernels in use are {found.path}"
@@ -176,7 +176,7 @@ def _listed(complaints: Sequence[KernelError]) -> str:
 
 
 def chosen_sets(word: str) -> list[InstructionSet]:
-    """The instruction sets that `word`, the value of `TSATTN_KERNELS` except "off", lets be used, best first."""
+    """The instruction sets that `word`, a value of `TSATTN_KERNELS` other than "off", allows, best first."""
     here = sets_of_this_cpu()
     if word in ("", "auto"):
         return [one for one in here if one.automatic]
@@ -189,7 +189,7 @@ def chosen_sets(word: str) -> list[InstructionSet]:
 
 
 def find_library(word: str = "auto") -> KernelLibrary:
-    """Look for the kernels: in this package, then among those compiled here, and else compile them.
+    """Look for the kernels in this package, then among the kernels compiled here; else compile them.
 
     Raises:
         UserError: for a word that is no valid `TSATTN_KERNELS`.
@@ -254,7 +254,7 @@ def _compiled_here(
             raise CacheError(f"{error}, {advice}") from None
         advice = "and each process compiles its own; XDG_CACHE_HOME can name another folder"
         complaints.append(CacheError(f"{error}, {advice}"))
-        # the folder lasts until what is in it is loaded
+        # the folder exists until its library is loaded
         with tempfile.TemporaryDirectory(prefix="tsattn-") as folder:
             yield from _from_cache(LibraryCache(Path(folder) / "tsattn" / "kernels"), sets, found, complaints)
 
@@ -291,14 +291,14 @@ def _opened(path: Path, complaints: list[KernelError]) -> ctypes.CDLL | None:
 
 
 class CacheError(KernelError):
-    """A folder that libraries cannot be kept in."""
+    """A folder that cannot hold libraries."""
 
 
 def cache_folder() -> Path:
     """`$XDG_CACHE_HOME/tsattn/kernels`, or `~/.cache/tsattn/kernels` where that is not set, or not an absolute path.
 
     Raises:
-        CacheError: where there is no home.
+        CacheError: without a home folder.
     """
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if chosen.is_absolute():
@@ -310,13 +310,13 @@ def cache_folder() -> Path:
 
 
 class LibraryCache:
-    """The libraries of one folder, each in a file whose name says what it was made from, and has a digest of it.
+    """Libraries in a folder; each file name has digests of the library's source and content.
 
     Args:
         folder: made with mode 0700 if it is missing.
 
     Raises:
-        CacheError: if it cannot be made or written to, or if others can write to it, or to the two folders around it.
+        CacheError: if it cannot be made or written to, or if others can write to it, or to its two parent folders.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -326,7 +326,7 @@ class LibraryCache:
             self.folder = folder.resolve(strict=True)
             around = self.folder.parent.parent
             for place in (self.folder, self.folder.parent, around):
-                # in folders such as /tmp only owners take away or rename
+                # in folders such as /tmp only owners can remove or rename
                 if others_can_write(place) and not (place == around and _is_sticky(place)):
                     raise CacheError(f"others can write to {place}, so kernels are not loaded from there")
         except OSError as error:
@@ -335,14 +335,14 @@ class LibraryCache:
             raise CacheError(f"{folder} cannot be written to")
 
     def find(self, one: InstructionSet, compiler: Compiler | None) -> Path | None:
-        """The library that a compiler made for an instruction set from these sources; any compiler's for None.
+        """The library that a compiler made for an instruction set from these sources; with None, of any compiler.
 
         Raises:
             CacheError: if others can write to it.
         """
         pattern = f"{_stem(one, compiler)}-*.so" if compiler else f"{_stem(one, None)}-*-*.so"
         for path in sorted(self.folder.glob(pattern)):
-            with contextlib.suppress(OSError):  # another process has just taken it away
+            with contextlib.suppress(OSError):  # another process has just removed it
                 if others_can_write(path):
                     raise CacheError(f"others can write to {path}, so it is not loaded")
                 if stat.S_ISREG(path.lstat().st_mode) and path.stem.split("-")[-1] == _digest(path):
@@ -355,10 +355,10 @@ class LibraryCache:
         Args:
             one: the instruction set.
             compiler: of this machine.
-            again: compile although it is there.
+            again: compile even if it exists.
 
         Raises:
-            CompileError: if it cannot be compiled, now or when that was last tried.
+            CompileError: if it cannot be compiled, now or at the last try.
             CacheError: if it cannot be kept.
         """
         if not again and (found := self.find(one, compiler)):
@@ -401,7 +401,7 @@ class LibraryCache:
 
 
 def _stem(one: InstructionSet, compiler: Compiler | None) -> str:
-    """The beginning of the names of files; without a compiler, for all compilers."""
+    """The beginning of file names; without a compiler, the part that all compilers share."""
     made_from = hashlib.sha256(f"{platform.machine()} {one.flags} {source_digest()}".encode()).hexdigest()[:16]
     whose = "" if compiler is None else f"-{hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]}"
     return f"{one.name}-{made_from}{whose}"

@@ -1,4 +1,4 @@
-"""Attention by the native kernel: when it can be had, its two passes as operators of PyTorch, and its derivatives."""
+"""Attention by the native kernel: when it is available, its passes as PyTorch operators, and its derivatives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tsattn.ops.softmax import expand_heads, finite_as, softmax_attention, wide
 
 DTYPES = (torch.float32, torch.bfloat16)
 
-# The kernel finds the gradient of a bias from that of the logits before their scale, which it divides by.
+# The kernel computes the gradient of a bias from the gradient of the unscaled logits, divided by the scale.
 LEAST_SCALE = 2.0**-32
 
 MAX_LEVELS = 255
@@ -35,7 +35,7 @@ MIN_QUERIES = 8
 
 
 def is_worth_native(q: Tensor, k: Tensor) -> bool:
-    """Whether the kernel is expected to be faster than the other ways, where it can compute what is asked for."""
+    """Whether the kernel is expected to be faster than other implementations, if it can compute the call."""
     return not torch.compiler.is_exporting() and q.shape[2] >= MIN_QUERIES
 
 
@@ -50,7 +50,7 @@ def why_not_native(
 ) -> str | None:
     """Why the kernel cannot compute attention of these tensors; None if it can.
 
-    `levels` counts levels of blocks; `hidden` are the tensors about the tokens, whose numbers it must see.
+    `levels` counts levels of blocks; `hidden` are tensors about the tokens, whose values it must read.
     """
     if q.device.type != "cpu" or any(t.dtype not in DTYPES for t in (q, k, v)):
         return "it computes in float32 or bfloat16 on a CPU; reference computes elsewhere too"
@@ -105,7 +105,7 @@ def native_attention(
     q, k, v = _take(q, order), _take(k, key_order), _take(v, key_order)
     seed = torch.randint(2**62, ()) if dropout_p else None
     scoring = (list(ranks), scale, list(level_factors) or None, dropout_p)
-    if torch.compiler.is_compiling():  # which asks for no second derivatives
+    if torch.compiler.is_compiling():  # compiled graphs need no second derivatives
         out: Tensor = forward_operator(q, k, v, bias, intervals.tensors, *scoring, seed)[0]
     else:
         out = _NativeAttention.apply(q, k, v, bias, seed, scoring, *intervals.tensors)[0]  # type: ignore[no-untyped-call]
@@ -113,7 +113,7 @@ def native_attention(
 
 
 def _take(t: Tensor, order: Tensor | None) -> Tensor:
-    """The tokens of `(B, H, T, W)` in an order `(B | 1, T)`; None leaves them as they are."""
+    """Reorder the tokens of `(B, H, T, W)` by `(B | 1, T)`; None leaves them as they are."""
     if order is None:
         return t
     if len(order) == 1:
@@ -122,16 +122,16 @@ def _take(t: Tensor, order: Tensor | None) -> Tensor:
 
 
 def takes_bfloat16(ranks: Sequence[int], value_width: int) -> bool:
-    """Whether the kernel computes in bfloat16 with so many components, which it takes two by two."""
+    """Whether the kernel computes in bfloat16 with these numbers of components, which must be even."""
     kernels = load_kernels()
     even = value_width % 2 == 0 and all(rank % 2 == 0 for rank in ranks)
     return even and kernels is not None and bool(kernels.tsattn_takes_bfloat16())
 
 
 class _NativeAttention(torch.autograd.Function):
-    """`forward_operator` with derivatives of any order, of the outputs alone.
+    """`forward_operator` with derivatives of any order of its outputs.
 
-    Gradients of which a graph is made, or that are asked for in batches, come from the plain form, with all logits.
+    Second derivatives and batched gradients come from the plain form, with all logits written out.
     """
 
     @staticmethod
@@ -181,10 +181,10 @@ def forward_operator(
     dropout_p: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs, and of each query the largest logit and one over the sum of its weights: see `native_attention`.
+    """Outputs, and for each query its largest logit and one over the sum of its weights: see `native_attention`.
 
-    A compiled graph takes its derivative. Queries, keys and values are in float32, or in bfloat16 where
-    `takes_bfloat16`; the bias is in float32; `intervals` are `Intervals.tensors`; the seed of dropout is `()` int64.
+    A compiled graph differentiates it. Queries, keys and values are in float32, or in bfloat16 where `takes_bfloat16`.
+    The bias is in float32; `intervals` are `Intervals.tensors`; the seed of dropout is `()` int64.
     """
     q, k, v = (_as_words(t) for t in (q, k, v))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
@@ -214,7 +214,7 @@ def backward_operator(
     seed: Tensor | None,
     wants_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of queries, keys, values, and the bias (empty where it is not wanted)."""
+    """Gradients of queries, keys, values, and the bias (empty if not wanted)."""
     q, k, v, grad_out = (_as_words(t) for t in (q, k, v, grad_out.to(q.dtype)))
     problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
     (B, H, N, r), (_, G, S, E) = q.shape, v.shape
@@ -237,7 +237,7 @@ def backward_operator(
     del kept
     if wants_bias and bias is not None:
         grad_bias = grad_bias.sum_to_size(bias.shape)
-    if parts > 1:  # laid out as that of one part is, on which a compiled graph relies
+    if parts > 1:  # in the layout of one part, on which a compiled graph relies
         return grad_q.sum(0).transpose(1, 2).contiguous().transpose(1, 2), grad_k, grad_v, grad_bias
     return grad_q[0], grad_k, grad_v, grad_bias
 
@@ -264,7 +264,7 @@ def _problem(
     dropout_p: float,
     seed: Tensor | None,
 ) -> tuple[KernelProblem, list[Any]]:
-    """The problem of a call, and what must live as long as it does."""
+    """The problem of a call, and the objects that must live as long as the problem."""
     problem, kept = _pairs(q, k, v, intervals, ranks)
     problem.scale, problem.bfloat16 = scale, q.dtype == torch.bfloat16
     problem.q, problem.k, problem.v = strided(q), strided(k), strided(v)
@@ -300,7 +300,7 @@ def _pairs(
 
 
 def _as_words(t: Tensor) -> Tensor:
-    """The tensor with its components next to each other; in bfloat16, two of them in a word that can be read."""
+    """The tensor with contiguous components; in bfloat16, pairs of components lie in aligned words of 4 bytes."""
     per_word = 4 // t.element_size()
     whole = t.data_ptr() % 4 == 0 and all(stride % per_word == 0 for stride in t.stride()[:-1])
     return t if whole and t.stride(-1) == 1 else t.contiguous()
@@ -382,7 +382,7 @@ def plain_attention(
 
 
 def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed: int) -> Tensor:
-    """The kernel's factors of weights, `(heads, queries, keys)`: 0 where one is dropped. See source/scores.h."""
+    """The kernel's factors of weights, `(heads, queries, keys)`: 0 for a dropped weight. See source/scores.h."""
     narrow, wide_bits = 2**32 - 1, 2**64 - 1
     single = np.float32(dropout_p)  # as the kernel is given it
 
@@ -393,7 +393,7 @@ def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed:
         return (x ^ (x >> 31)) & narrow
 
     def times(x: Tensor, factor: int) -> Tensor:
-        """The product of numbers of 32 bits, of which 32 bits are kept; in halves, so that 64 suffice."""
+        """The lower 32 bits of a product of 32-bit numbers; computed in halves, so that 64 bits suffice."""
         high, low = x >> 16, x & 0xFFFF
         return (((high * factor & 0xFFFF) << 16) + low * factor) & narrow
 
@@ -410,7 +410,7 @@ def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed:
 
 
 def _work(backward: bool) -> Callable[..., int]:
-    """The formula of a pass for PyTorch's counter of flops: the count of the kernel itself."""
+    """The formula of a pass for PyTorch's counter of flops: the kernel's own count."""
 
     def count(*arguments: Any, out_val: Any = None, **_: Any) -> int:
         q, k, v = arguments[1:4] if backward else arguments[:3]

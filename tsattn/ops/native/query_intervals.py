@@ -1,7 +1,7 @@
-"""Which queries a key shares blocks with, and which see it: as intervals, for whole rows of a batch at once.
+"""Intervals of queries: which queries share blocks with a key, and which see it, for rows of a batch.
 
-Queries are taken in the order of their positions, so that those of a block, of a window, and those that causality
-lets see a key, follow each other. Global tokens, which share every level with every token, come last.
+Queries are ordered by position. So the queries of a block, of a window, and all that causality lets see a key are
+consecutive. Global tokens, which share every level with every token, come last.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch import Tensor
 from tsattn.ops.masks import RegularBlocks, distinct_rows, level_block_ids
 from tsattn.ops.modes import as_if_alone, is_fake
 
-NEVER = 2**30  # the first of an interval that holds no query
+NEVER = 2**30  # start of an interval without queries
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """The pairs of each layout, for rows of a batch that are cut in one way: intervals from a first to an end.
+    """The pairs as intervals of queries, from a first to an end; rows with the same pairs share a layout.
 
     Attributes:
         layout_of_row: `(B)` int32, the layout of each row.
         global_queries: `(layouts)` int32, how many of the queries, the last ones, are global.
         block_first: `(layouts, L, S)` int32: which ordinary queries share a block with each key, at each level.
-        block_end: the same.
+        block_end: the ends of these intervals.
         seen_first: `(layouts, 2, S)` int32: which ordinary queries, and which global ones, see each key.
-        seen_end: the same.
-        query_order: `(B | 1, N)`, where each query in order stands, if they are not in order already.
-        key_order: `(B | 1, S)`, the same of the keys.
+        seen_end: the ends of these intervals.
+        query_order: `(B | 1, N)`, the original place of each ordered query, if queries are not in order.
+        key_order: `(B | 1, S)`, the same for keys.
     """
 
     TENSORS: ClassVar = ("layout_of_row", "global_queries", "block_first", "block_end", "seen_first", "seen_end")
@@ -80,7 +80,7 @@ def every_pair(queries: int, keys: int) -> Intervals:
 
 @functools.lru_cache(maxsize=256)
 def regular_intervals(regular: RegularBlocks, causal: bool, window_size: int | None = None) -> Intervals | str:
-    """`find_intervals` of whole, ordered tokens: one layout, for a batch of one row."""
+    """`find_intervals` for ordered tokens without padding: one layout, for a batch of one row."""
     with as_if_alone():
         positions = torch.arange(regular.first, regular.first + regular.length)[None]
         blocks = None
@@ -102,7 +102,7 @@ def find_intervals(
     key_mask: Tensor | None = None,
     global_tokens: Tensor | None = None,
 ) -> Intervals | str:
-    """The intervals of the rows of a batch, or the reason why their pairs are none.
+    """The intervals of the rows of a batch, or the reason why their pairs are not intervals.
 
     `multilevel_attention` and `sliding_window_attention` describe the arguments; without blocks there is one level,
     which all share. Blocks and global tokens need a sequence that attends to itself.
@@ -152,9 +152,9 @@ def _for_rows(order: Tensor | None, which: Tensor) -> Tensor | None:
 
 
 def _order(positions: Tensor, everywhere: Tensor | None) -> Tensor | None:
-    """An order `(R, N)` of tokens by position, global ones last; None if they are in one already, but for padding.
+    """An order `(R, N)` of tokens by position, global tokens last; None if they are in order, padding aside.
 
-    Padded tokens may stand anywhere among those of blocks: they see what their place lets them see.
+    Padded tokens may stand anywhere within blocks: they see whatever their place allows.
     """
     last = torch.zeros_like(positions) if everywhere is None else everywhere.long()
     steps = last.diff(dim=1)
@@ -170,14 +170,14 @@ def _runs(ids: Tensor, counted: Tensor, ordinary: Tensor) -> tuple[Tensor, Tenso
 
     Args:
         ids: `(R, L, S)`, blocks of the tokens in order.
-        counted: `(R, S)`, tokens that are real and not global; the others are of the block before them.
+        counted: `(R, S)`, tokens that are real and not global; others belong to the block before them.
         ordinary: `(R, S)`, tokens that are not global.
     """
     R, L, S = ids.shape
     place = torch.arange(S).expand(R, L, S)
     valid = counted[:, None].expand_as(ids)
     if not bool(counted.all()):
-        # where each token's last counted one stands, itself among them; before the first one, the first
+        # the place of the last counted token up to each token; at the start, the place of the first
         known = torch.where(valid, place, -1).cummax(-1).values
         first_known = torch.where(valid, place, S).amin(-1, keepdim=True).clamp(max=S - 1)
         ids = ids.gather(-1, torch.where(known < 0, first_known, known))
@@ -186,7 +186,7 @@ def _runs(ids: Tensor, counted: Tensor, ordinary: Tensor) -> tuple[Tensor, Tenso
         return "the blocks are not nested"
     ordered = ids.sort(-1).values
     if bool(((ordered.diff(dim=-1) != 0).sum(-1) + 1 != changes.sum(-1)).any()):
-        return "the blocks are not nested"  # a block that comes again later
+        return "the blocks are not nested"  # a block that occurs again later
     first = torch.where(changes, place, 0).cummax(-1).values
     starts_after = torch.cat([changes[..., 1:], torch.ones(R, L, 1, dtype=torch.bool)], -1)
     end = torch.where(starts_after, place + 1, S + 1).flip(-1).cummin(-1).values.flip(-1)
@@ -246,9 +246,9 @@ def pair_intervals(
     blocks: Tensor | None = None,
     regular: RegularBlocks | None = None,
 ) -> Intervals | str:
-    """`find_intervals` of queries `(B, H, N, r)` and keys `(B, G, S, r)`, kept for tokens that are whole and in order.
+    """`find_intervals` of queries `(B, H, N, r)` and keys `(B, G, S, r)`, cached for ordered tokens without padding.
 
-    Positions are the order of the tokens by default. `regular` says of which tokens and blocks they are, if they are.
+    Positions are the order of the tokens by default. `regular` describes tokens and blocks, if they are regular.
     """
     B, N, S = q.shape[0], q.shape[2], k.shape[2]
     whole = key_mask is None and global_tokens is None
@@ -281,7 +281,7 @@ def pair_intervals(
 def _traced_intervals(
     query_positions: Tensor, key_positions: Tensor, blocks: Tensor | None, causal: bool, window_size: int | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The intervals of one row of whole, ordered tokens, as one node of a compiled graph: found when it runs."""
+    """The intervals of one row without padding, as one node of a compiled graph that is computed when it runs."""
     found = find_intervals(query_positions, key_positions, blocks=blocks, causal=causal, window_size=window_size)
     if isinstance(found, str):
         raise ValueError(f"no intervals: {found}")

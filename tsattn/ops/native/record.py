@@ -1,6 +1,6 @@
-"""The kernels in use as a run notes them, and as a resumed run takes them.
+"""Record the kernels that a run uses, and restore them in a resumed run.
 
-The last digits of a run depend on the kernel of attention, and what is dropped on the kernel of dropout.
+The last digits of a run depend on the attention kernel, and its dropout masks on the dropout kernel.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ logger = logging.getLogger("tsattn")
 
 
 def kernels_in_use() -> dict[str, Any]:
-    """As plain data, the instruction set of the kernels, ``off`` without, their sizes, and if dropout is theirs."""
+    """The kernels' instruction set (``off`` without kernels), their sizes, and if they do dropout, as plain data."""
     if load_kernels() is None:
         return {"set": "off"}
     return {"set": set_in_use(), "sizes": asdict(chunk_sizes()), "dropout": takes_native_dropout()}
 
 
 def kernel_facts(word: str = "auto") -> dict[str, str]:
-    """In words, by name, which kernels a value of ``TSATTN_KERNELS`` finds on this machine, or why none."""
+    """Describe which kernels a value of ``TSATTN_KERNELS`` finds on this machine, or why none: sentences by name."""
     found, facts = find_library(word), {"instruction sets": one_of(one.name for one in sets_of_this_cpu())}
     if found.library is None or found.instruction_set is None:
         facts["in use"] = f"none: {found.why_none}"
@@ -49,10 +49,10 @@ def kernel_facts(word: str = "auto") -> dict[str, str]:
 
 @contextlib.contextmanager
 def kernels_as_noted(noted: Mapping[str, Any] | None) -> Iterator[None]:
-    """Use the kernels that a run was begun with, as `kernels_in_use` gave them; none for None.
+    """Use the kernels that a run began with, as `kernels_in_use` recorded them; no kernels for None.
 
-    Where they cannot be had, that is logged, and this machine's are in use. The result is as good, but its last digits
-    change, and so does what is dropped in training where only one of both has kernels.
+    If they are not available, log it and use this machine's kernels. Results are as good, but their last digits change.
+    Dropout masks change too if only one of the two machines has kernels.
     """
     noted = {"set": "off"} if noted is None else noted
     with contextlib.ExitStack() as stack:

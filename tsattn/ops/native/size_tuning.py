@@ -1,4 +1,4 @@
-"""Measuring which sizes of chunks are the fastest on this machine."""
+"""Measure which sizes of chunks are the fastest on this machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SHORT, LONG = (4, 8, 512, 64), (1, 8, 4096, 64)
 
 
 def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
-    """Measure, one size after the other, and keep the best ones for the calls of this user on this machine.
+    """Measure one size after the other, and save the best for this user on this machine.
 
     Args:
-        report: given a line for each size that is measured.
+        report: called with a line for each size that is measured.
 
     Raises:
-        UserError: where there is no home to keep them in.
+        UserError: without a home folder to save them in.
     """
     best = sizes_by_caches()
     passes = ("chunk_keys", SHORT, CHUNKS), ("shared_blocks", SHORT, BLOCKS), ("shared_blocks_long", LONG, BLOCKS)
@@ -39,7 +39,7 @@ def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
         candidates = {value: replace(best, **{name: value}) for value in values}
         seconds = _in_turns(candidates, shape, backward=name != "shared_blocks_long")
         chosen = min(seconds, key=seconds.__getitem__)
-        # the rule by caches stays where nothing is gained that could not be chance
+        # the sizes by caches stay unless the gain is more than chance
         if seconds[chosen] < 0.98 * seconds.get(getattr(best, name), float("inf")):
             best = candidates[chosen]
         for value in values:
@@ -58,9 +58,9 @@ def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
 
 
 def _in_turns(candidates: dict[int, ChunkSizes], shape: tuple[int, ...], backward: bool) -> dict[int, float]:
-    """The median seconds of a forward pass, and a backward one, with each size.
+    """The median seconds of a forward pass, and of a backward pass if `backward`, with each size.
 
-    Each has its turn, so that a drift of the machine meets all of them; the first turn warms the caches.
+    The sizes take turns, so that a drift of the machine affects all of them; the first turn warms the caches.
     """
     q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
     intervals = every_pair(shape[2], shape[2]).for_rows(shape[0])
