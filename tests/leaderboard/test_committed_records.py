@@ -30,7 +30,7 @@ RESULTS = ROOT / "benchmarks" / "results"
         ("national_illness", "leaderboard/national_illness", 260, [{"attentions": ["btt"]}]),
         ("equal_training", "equal_training", 50, [{}]),
         ("earlier_windows", "earlier_windows", 26, [{}]),
-        ("accuracy", "accuracy", 122, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),
+        ("accuracy", "accuracy", 118, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),
         ("peers", "peers/leaderboard", 33, [{}]),
     ],
 )
