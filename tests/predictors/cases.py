@@ -20,6 +20,7 @@ NETWORK = {"kind": "patchtst", "patch_len": 5, **SMALL}
 
 CASES: dict[str, dict[str, Any]] = {
     "auto": {"kind": "auto", "context_length": 30},
+    "auto-members": {"kind": "auto", "members": ["persistence", NETWORK, {"kind": "persistence"}], "seeds": 2},
     "ridge": {"kind": "ridge"},
     "ridge-own-context": {"kind": "ridge", "penalty": 1.0, "context_length": 11},
     "seasonal_naive": {"kind": "seasonal_naive"},

@@ -215,7 +215,10 @@ def test_what_only_a_network_takes_asks_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quantiles", [None, [0.1, 0.5, 0.9]])
-def test_given_members_have_equal_shares_at_equal_errors(quantiles: Any, tmp_path: Path) -> None:
+def test_given_members_have_equal_shares_at_equal_errors(
+    quantiles: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "_LEAST", 0.0)
     network = {"kind": "patchtst", "patch_len": 4, "stride": 2, "d_model": 16, "num_heads": 2}
     members = [network, "ridge", {"kind": "seasonal_naive", "season_length": 1}, "seasonal_naive"]
     described = {"kind": "auto", "members": members, "seeds": 2}
@@ -252,6 +255,35 @@ def test_members_that_cannot_be_are_refused() -> None:
         )
     with pytest.raises(UserError, match="an ensemble is no member of another"):
         build_predictor({"kind": "auto", "members": ["auto"]})
+    longer = {"kind": "auto", "members": ["ridge", {"kind": "window_mean", "context_length": 110}]}
+    with pytest.raises(UserError, match="window_mean has a context_length of its own"):
+        made(backbone=longer, context_length=24, quantiles=None).fit(monthly(120, 1))
+    given = {"kind": "auto", "members": ["ridge", "patchtst"]}
+    for options in ({"attention": "mlr"}, {"distribution": "normal"}):
+        with pytest.raises(UserError, match="auto has no"):
+            made(backbone=given, **options).fit(monthly())
+
+
+def test_members_that_need_no_fit_are_weighed_in_a_fit(tmp_path: Path) -> None:
+    members, sizes = ["persistence", "seasonal_naive"], {"context_length": 24, "prediction_length": T}
+    frame = monthly().pivot_table("y", "ds", "unique_id").reset_index()
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    content = {
+        "data": {"class_path": "CSVDataModule", "init_args": {"path": str(tmp_path / "a.csv"), **sizes}},
+        "model": {"backbone": {"kind": "auto", "members": [*members, "ridge"]}, "quantiles": []},
+    }
+    result = run(content, tmp_path / "run", test=False)
+    assert load(tmp_path / "run").predict(frame).notna().all(axis=None), "a member of the length of the task"
+    assert result.fit["validation_windows"] > 0
+    simple = made(backbone={"kind": "auto", "members": members}, context_length=24, quantiles=None)
+    with pytest.raises(UserError, match="fit"):
+        simple.predict(monthly())
+    rolled = simple.cross_validate(monthly(), windows=1)
+    errors = (rolled["y"] - rolled["predictions"]).abs().mean()
+    alone = made(backbone="seasonal_naive", context_length=24, quantiles=None).cross_validate(monthly(), windows=1)
+    assert errors < 1.2 * (alone["y"] - alone["predictions"]).abs().mean()
+    many = made(backbone={"kind": "auto", "members": ["persistence"] * 51}, context_length=24, quantiles=None)
+    assert many.fit(monthly()).predict()["predictions"].notna().all()
 
 
 def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,12 +69,13 @@ class SavedModel:
         roles = [name for name in ("past_covariates", "future_covariates", "static") if given[name]]
         sizes = ["prediction_length", *(["context_length"] if given["context_length"] != "auto" else [])]
         transform = fitted.scaler.to_dict()["transform"]
+        backbones = [one.with_context(task.context_length).description for one in (described, fitted.predictor)]
         pairs = {
             **{name: (given[name], getattr(task, name)) for name in (*sizes, *roles)},
             **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
             "scaling": (given["scaling"], fitted.scaler.scaling),
             "transform": tuple(one and one["kind"] for one in (given["transform"], transform)),
-            "backbone": tuple({**one.description, "context_length": None} for one in (described, fitted.predictor)),
+            "backbone": tuple({**one, "context_length": None} for one in backbones),
             "frequency": (task.frequency if self.series is None else self.series.panel.frequency, task.frequency),
         }
         for name, (one, other) in pairs.items():

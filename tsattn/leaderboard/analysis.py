@@ -246,7 +246,8 @@ class Analysis:
 
     def linear(self, dataset: str) -> str | None:
         """The linear model with the lowest test MSE."""
-        return self._lowest(dataset, "mse", lambda model: set(self.kinds[model]) <= {*LINEAR, "ensemble"})
+        linear = {name for name, kinds in self.kinds.items() if {*kinds} <= {*LINEAR, "ensemble", "auto"}}
+        return self._lowest(dataset, "mse", lambda model: model in linear and bool({*LINEAR} & {*self.kinds[model]}))
 
     def naive(self, dataset: str) -> tuple[str, ...]:
         """The forecasts that learn nothing."""

@@ -446,7 +446,9 @@ def _mix(name: str, given: Any) -> Mix:
         or not all(isinstance(one, int | float) and one >= 0 for one in weights)
         or not sum(weights)
     ):
-        raise UserError(f"weights of the mix {name} must be {len(of)} numbers of at least 0, not {shown(weights)}")
+        raise UserError(
+            f"weights of the mix {name} must be {len(of)} numbers of at least 0, or validation, not {shown(weights)}"
+        )
     seeds = whole_number(f"seeds of the mix {name}", given.get("seeds", 1))
     return Mix(tuple(map(str, of)), tuple(map(float, weights)) if isinstance(weights, list) else weights, seeds)
 

@@ -42,8 +42,8 @@ DEFAULT = "auto"
 
 def network_for(description: Any) -> Any:
     """Return the default network in place of the default predictor, for options that only a network takes."""
-    kind = description.get("kind") if isinstance(description, Mapping) else description
-    return dict(DEFAULT_BACKBONE) if kind == DEFAULT else description
+    given = description if isinstance(description, Mapping) else {"kind": description}
+    return dict(DEFAULT_BACKBONE) if given.get("kind") == DEFAULT and not given.get("members") else description
 
 
 def predictor_kinds() -> list[str]:

@@ -40,7 +40,7 @@ POWER = 4
 _LEAST = 0.02  # smallest share that is worth the time of its forecasts
 _NETWORK_WINDOWS = 700  # training windows from which on there is a network
 _MOST_WINDOWS, _FEWEST_WINDOWS = 256, 8  # windows that choose: at most, for one channel; at least, for many
-_MOST_GIVEN = 2048  # windows that choose among given members, whose forecasts are kept in memory
+_MOST_GIVEN, _NUMBERS = 2048, 2**27  # windows that choose among given members, and numbers of their forecasts
 _WIDEST = 3.0  # most times the width of the intervals that members forecast
 
 
@@ -57,8 +57,8 @@ class Auto(Ensemble):
     validation targets than it claims.
 
     Args:
-        members: descriptions of other members, as of an ensemble, which have equal shares at equal errors. All of them
-            are fitted; the validation windows of a training choose, 2048 at most.
+        members: descriptions of other members, as of an ensemble. All are fitted, and have equal shares at equal
+            errors. `val_windows` of the validation windows choose, 2048 at most.
         seeds: how often a trained member is trained, see `Ensemble`.
         context_length: past steps that `tiny` reads; its longest by default. For the default members only.
     """
@@ -73,7 +73,8 @@ class Auto(Ensemble):
         super().__init__(members=default if members is None else members, seeds=seeds)
         given = None if members is None else self.arguments["members"]
         self.arguments = {"members": given, "seeds": seeds, "context_length": context_length}
-        self.is_default, self.width = members is None, 1.0
+        self.needs_fit, self.width = True, 1.0
+        self.is_default = self.reads_short = members is None
         self.emits_quantiles = any(copy.emits_quantiles for copy in self._all)
         self.priors = PRIORS if self.is_default else (1.0,) * len(self.described)
 
@@ -95,7 +96,7 @@ class Auto(Ensemble):
         except UserError:  # levels that it does not forecast
             if self.is_default:
                 self._take([0.0, 1.0, 1.0, 1.0])
-        with quiet():  # the network reads the covariates that others leave unread
+        with quiet(self.is_default):  # the network reads the covariates that others leave unread
             super().build(task, output, empty=empty)
         self.reads_short = self.is_default or self.reads_short
 
@@ -143,14 +144,16 @@ class Auto(Ensemble):
             has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
             tiny, reads = len(self._copies[0]), task.past_covariates or task.future_covariates or task.static
             self._take([float(tiny), 1.0, 1.0, float(has_rows or bool(reads) or not tiny)])
-        for copy, own_data, own in (part for parts in self._parts(data, training) for part in parts):
-            if copy.needs_fit:
-                copy.check_fit(own_data, own)
+        for parts in self._parts(data, training):
+            for copy, own_data, own in parts[:1]:
+                if copy.needs_fit or not self.is_default:
+                    copy.check_fit(own_data, own)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
-        facts = super().fit(data, replace(training, say=lambda line: None))  # one line names the chosen members
+        quietly = replace(training, say=lambda line: None)  # one line names the chosen members
+        facts = super().fit(data, quietly if self.is_default else training)
         return facts if training.member in training.choices else {**facts, **self._choose(data, training)}
 
     @override
@@ -171,7 +174,7 @@ class Auto(Ensemble):
         weights, middle = [weight for weight in self.weights if weight], self.output.median
 
         def total(of: Tensor, shares: Sequence[float]) -> Tensor:
-            return torch.stack([share * part for share, part in zip(shares, of, strict=True)]).sum(0)
+            return reduce(add, (share * part for share, part in zip(shares, of, strict=True)))
 
         if middle is None:
             return total(parts, weights)
@@ -193,21 +196,23 @@ class Auto(Ensemble):
             errors = [math.nan if one.needs_fit else error for one, error in zip(firsts, errors, strict=True)]
         places = [place for place, copies in enumerate(self._copies) if copies]
         shares = shares_of(errors, [self.priors[place] for place in places])
-        emitting = [share for share, one in zip(shares, firsts, strict=True) if one.emits_quantiles]
-        most = max(emitting, default=1.0)
-        kept = [number for number, share in enumerate(shares) if share >= min(_LEAST, most)]
+        emitting = [share for share, one in zip(shares, firsts, strict=True) if one.emits_quantiles and levels]
+        least = min(
+            _LEAST, max(shares), *([max(emitting)] if emitting else [])
+        )  # intervals need a member that has some
+        kept = [number for number, share in enumerate(shares) if share >= least]
         sums = math.fsum(shares[number] for number in kept)
         weights = {places[number]: shares[number] / sums for number in kept}
         self._take([weights.get(place, 0.0) for place in range(len(self.members))])
         parts = [some[kept] for some in held.parts]
         if levels:
             self.width = held.width([self._mixed(some) for some in parts])
-        by = number_of(len(held), "rolling origin" if rolls else "validation window")
-        training.say(
-            f"{self.name}: {', '.join(f'{100 * share:.0f} % {kind}' for kind, share in self.shares.items())}, by {by}"
-        )
+        by = f"by {number_of(len(held), 'rolling origin' if rolls else 'validation window')}"
+        by = "as no rows are held out" if rolls and all(one.needs_fit for one in firsts) else by
+        shown = ", ".join(f"{100 * share:.0f} % {kind}" for kind, share in self.shares.items())
+        training.say(f"{self.name}: {shown}, {by}")
         chosen = {"chosen": {"shares": self.shares, "width": self.width}}
-        if rolls:
+        if rolls or not self.is_default:
             return chosen
         metric = selection_metric(choose_loss(options.get("loss"), levels), levels, options.get("selection"))
         error = held.scores([self._mixed(some) for some in parts])[metric]
@@ -227,7 +232,9 @@ class Auto(Ensemble):
         with contextlib.suppress(UserError):  # there may be too few rows for a window
             windows = data.windows("val", **self.cut)
             few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // held.channels)  # tiny takes its time
-            most = few if self.is_default else min(_MOST_GIVEN, data.num_scored(len(windows)))
+            numbers_each = len(self._taken) * self.task.prediction_length * held.channels * max(1, len(held.levels))
+            given = min(_MOST_GIVEN, data.num_scored(len(windows)), max(_FEWEST_WINDOWS, _NUMBERS // numbers_each))
+            most = few if self.is_default else given
             numbers = np.asarray(spread(len(windows), most))
             forecast = self.on(Execution(training.trainer), self._forecasts)
             for first in range(0, len(numbers), data.eval_batch_size):

@@ -50,7 +50,7 @@ class Ensemble(Predictor):
         given = None if weights is None else list(weights)
         super().__init__(members=[member.description for member in described], weights=given, seeds=seeds)
         if not described:
-            kinds = one_of(kind for kind in predictor_kinds() if kind != "ensemble")
+            kinds = one_of(kind for kind in predictor_kinds() if kind not in ("ensemble", "auto"))
             raise UserError(f"an ensemble needs members, a list of descriptions: {kinds}")
         shares = [1.0] * len(described) if given is None else given
         if len(shares) != len(described):
