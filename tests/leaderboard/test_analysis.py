@@ -45,7 +45,9 @@ def test_models_are_told_by_what_they_are_made_of() -> None:
     mix = {"kind": "ensemble", "members": [{"kind": "patchtst", "attention": [{"kind": "swa"}]}, "ridge"]}
     found = rows("ETTh1", 24, {"swa": -2.0, "standard": 0.0, "mlr": -1.0})
     found += [
-        row("ETTh1", 24, "ridges", backbone=ridges, shift=2.0),
+        row("ETTh1", 24, "ridges of equal shares", backbone=ridges, shift=2.0),
+        row("ETTh1", 24, "ridges", backbone={**ridges, "kind": "auto"}, shift=1.0),
+        row("ETTh1", 24, "auto", backbone={"kind": "auto", "members": None}, shift=0.5),
         row("ETTh1", 24, "mix", "swa", 1, backbone=mix, shift=-4.0),
         row("ETTh1", 24, "patchtst", "uniform", 1, shift=-5.0),
         row("ETTh1", 24, "oracle", seed=1, shift=-9.0),
