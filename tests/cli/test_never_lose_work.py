@@ -162,7 +162,7 @@ def test_only_an_unfinished_run_goes_on(
     for command, message in (
         (["--resume", str(run)], f"the run {run} is finished: its results are in {run / 'metrics.json'}"),
         (["--resume", str(tmp_path / "empty")], "is not the folder of a run: it has no config.yaml"),
-        (["--resume", str(run), "--model.learning_rate=1"], "continues a run as it was, and takes no other option"),
+        (["--resume", str(run), "--model.learning_rate=1"], "keeps the configuration of the run; the only other"),
     ):
         assert message in refusal(["fit", *command], capsys)
 

@@ -57,7 +57,7 @@ def test_a_study_holds_no_password(
     assert not (made.study / FILE).exists()
     command = made.summary()["versions"]["command"]
     assert ("--storage" in " ".join(command)) == (given != "environment")
-    typed = "everybody on this machine can see a password" in (told := capfd.readouterr()).err
+    typed = "other users of this machine can see a password" in (told := capfd.readouterr()).err
     assert typed == (given != "environment")
     print(told.out, told.err)
     assert leaks(tmp_path, capfd) == []

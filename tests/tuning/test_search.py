@@ -280,7 +280,7 @@ def test_tune_refuses_before_the_first_trial(
         (config, "tune needs a search space: --search NAME, a file or one of search/chronos.yaml"),
         (search, "tune needs a configuration: --config NAME, a file or one of chronos_mlr.yaml"),
         *(
-            ([*both, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
+            ([*both, *words], "tune does not accept --run, --ckpt_path, --start, --resume, --refit: it")
             for words in (["--run", "x"], ["--refit", "--test"])
         ),
         ([*both, "--trainer.devices", "2"], "a trial runs on one device: --trainer.devices must be 1, not 2"),

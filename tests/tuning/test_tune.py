@@ -85,7 +85,7 @@ def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "test" not in facts
         assert not [score for score in scores if "." in score and score in facts]
     assert made.tune("--trials", "2", "--test") == 2
-    assert "the best trial is tested once, and that was done" in capsys.readouterr().err
+    assert "the best trial was tested already; its results are in" in capsys.readouterr().err
     assert len(made.trials()) == 1
 
 
@@ -106,7 +106,7 @@ def test_one_of_several_workers_tests_the_best(
 
     monkeypatch.setattr(tune, "run_trials", tune_beside_another)
     assert made.tune("--trials", "1", "--test") == 0
-    assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
+    assert "another worker is testing the best trial, or has tested it" in capsys.readouterr().out
     assert not (made.study / "test" / "metrics.json").exists()
     lock.release()
 
