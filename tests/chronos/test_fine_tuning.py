@@ -161,7 +161,7 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
         made.fine_tune(toy_frame)
     same(made.predict(), forecast)
     checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
-    with pytest.raises(UserError, match="that of one trained network, and tiny-bolt_mlr is none"):
+    with pytest.raises(UserError, match="trained network can resume from a checkpoint, not tiny-bolt_mlr"):
         forecaster({**swapped, "calibrate": 4}).fit(toy_frame, checkpoint=checkpoint)
 
 

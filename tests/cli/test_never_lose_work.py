@@ -111,7 +111,7 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
     step = {"epochs": 9, "accumulated": 4}[way]
     ended = stopped(step, signal, words(long_csv, run, way), tmp_path)
     assert ended.end() == 130, ended.said()
-    assert ended.said().splitlines()[-1] == f"interrupted: go on with `tsattn fit --resume {run}`"
+    assert ended.said().splitlines()[-1] == f"interrupted: resume with `tsattn fit --resume {run}`"
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == step + 1
     moved = tmp_path / "elsewhere"  # a run folder may be moved
     shutil.move(run, moved)
@@ -309,7 +309,7 @@ def test_a_folder_that_is_removed_meanwhile_is_one_sentence(
     command = [*words(long_csv, run, "steps"), *more]
     ended = Worker(command, tmp_path, partial(without_folder, run, *PHASES[phase]))
     assert ended.end() == 2, ended.said()
-    sentence = f"error: the run folder {run} was removed while the run went on; start the run again"
+    sentence = f"error: the run folder {run} was removed during the run; start the run again"
     assert ended.said().splitlines()[-1] == sentence
 
 

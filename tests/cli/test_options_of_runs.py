@@ -49,9 +49,9 @@ def test_a_finished_run_is_trained_longer(
     first = json.loads((run / "metrics.json").read_text())
     capsys.readouterr()
     for words, message in (
-        ([], f"the run {run} is finished: its results are in {run / 'metrics.json'}; --trainer.max_steps (or max_epo"),
-        (["--trainer.max_steps=3"], "is trained for 3 steps already, and 3 are asked for in all: --trainer.max_steps"),
-        (["--trainer.max_steps=2"], "is trained for 3 steps already, and 2 are asked for in all"),
+        ([], f"the run {run} is finished: its results are in {run / 'metrics.json'}; to train it longer, add a higher"),
+        (["--trainer.max_steps=3"], "is trained for 3 steps already, and --trainer.max_steps is 3: give a number"),
+        (["--trainer.max_steps=2"], "is trained for 3 steps already, and --trainer.max_steps is 2"),
         (["--model.mup=true"], "the only other options are --trainer.max_steps, --trainer.max_epochs, --trainer.max_t"),
     ):
         assert main(["fit", "--resume", str(run), *words]) == 2
@@ -109,7 +109,7 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
         assert message in refusal([*words, *more, f"--run={tmp_path / 'other'}"], capsys)
     of_no_model = ["fit", "--start", str(tmp_path), *words[3:], f"--run={tmp_path / 'other'}"]
     assert "is not the folder of a trained model" in refusal(of_no_model, capsys)
-    assert "began with the weights of another" in refusal(
+    assert "began with --start, so it cannot be resumed" in refusal(
         ["fit", "--resume", str(run), "--trainer.max_steps=3"], capsys
     )
 

@@ -49,12 +49,12 @@ CO2 --model.learning_rate x :: must be a number, not x
 CO2 --model.quantiles 0.1,0.9 :: must be a list, such as "[a, b]", not 0.1
 CO2 --model.backbone=ridge --trainer.max_steps 5 :: --trainer.max_steps would do nothing: ridge is not trained
 CO2 --model.backbone=ridge --model.mup=true :: --model.mup would do nothing: ridge is not trained; valid are --mod
-CO2 --model.backbone=ridge --ckpt_path=best.ckpt :: a checkpoint to go on from is that of one trained network, and ridge
+CO2 --model.backbone=ridge --ckpt_path=best.ckpt :: single trained network can resume from a checkpoint, not ridge
 CO2 --refit true :: --refit takes no value: write --refit alone, without true
 CO2 --print_config=skip_null :: --print_config takes no value
 CO2 --run=a --run=b :: --run is given 2 times, as a, b; give it once
 predict --run=r --input=a.csv --input=b.csv :: --input is given 2 times, as a.csv, b.csv; give
-predict --run x new.csv :: the run folder x is not there
+predict --run x new.csv :: the run folder x does not exist
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR
 export --run x --fromat onnx :: unknown argument --fromat
@@ -67,7 +67,7 @@ TOY --trainer.logger=CometLogger :: CometLogger needs a package that is not inst
 TOY --trainer.callbacks+=RichProgressBar :: RichProgressBar needs a package that is not installed: `RichProgressBar` req
 TOY "--trainer.callbacks={class_path: Timer, init_args: {duration: x}}" :: Timer cannot be made:
 TOY --trainer.accelerator=tpu :: the trainer cannot be made: Requirement 'torch_xla
-TOY --run=@RUN :: exists already; nothing is overwritten
+TOY --run=@RUN :: exists already; name another folder with --run
 fit --resume @RUN --detail x :: to train it longer, --refit and --detail
 
 test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing with --run: a trained model
@@ -85,7 +85,7 @@ predict --run @RUN --input x.csv --data.path y.csv :: --data.path would do nothi
 predict --run @RUN --horizon=0 :: --horizon must be a whole number of at least 1, not 0
 predict --run x --level abc :: --level must be a number, or a list, such as "[80, 95]", not abc
 predict --run @RUN --output out.txt :: out.txt must end in .csv or .parquet
-predict --run @RUN --output no/such/out.csv :: the folder no/such of out.csv is not there
+predict --run @RUN --output no/such/out.csv :: the folder no/such for out.csv does not exist
 attention --run @RUN --window 109 :: window must be from 0 to 108, or from -109 for the first to -1 for the last, of the
 attention --run @RUN --layer 0;1 :: --layer must be all, or numbers such as 0,2, not 0;1
 attention --run @RUN --series x :: there is no series x; valid: series
@@ -224,7 +224,7 @@ def test_an_input_is_never_overwritten(
     shutil.copy(csv, "mine.csv")
     for words in ("predict --input mine.csv", "test --by step --data.path mine.csv", "attention --data.path mine.csv"):
         typed = [*words.split(), "--run", str(run), "--output", "mine.csv", "--overwrite"]
-        assert "mine.csv is read as input and would be lost" in refusal(typed, capsys)
+        assert "mine.csv is an input file and would be overwritten" in refusal(typed, capsys)
         assert Path("mine.csv").read_bytes() == csv.read_bytes()
 
 

@@ -90,7 +90,7 @@ def test_a_named_folder_that_appears_while_data_are_read_stays(
     thesis = tmp_path / "run" / "thesis.tex"
     while_data_are_read(monkeypatch, lambda: (thesis.parent.mkdir(), thesis.write_text("years of work")))
     assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={thesis.parent}")) == 2
-    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    assert "exists already; name another folder with --run" in capsys.readouterr().err
     assert [*thesis.parent.iterdir()] == [thesis]
 
 

@@ -173,15 +173,15 @@ def test_each_is_as_if_it_were_alone(run: tuple[Path, Forecaster]) -> None:
 def test_what_is_no_scenario_is_refused(run: tuple[Path, Forecaster]) -> None:
     _, fitted = run
     always, never = futures(promotions(150))
-    with pytest.raises(UserError, match="future has no scenario"):
+    with pytest.raises(UserError, match="future is empty"):
         fitted.predict(future=[])
-    with pytest.raises(UserError, match=r"a scenario is named by a text or a number, not by \('a', 1\)"):
+    with pytest.raises(UserError, match=r"a scenario in future must be a text or a number, not \('a', 1\)"):
         fitted.predict(future={("a", 1): always})
     with pytest.raises(UserError, match=r"stops early: series north has no value at .*, step 12 of the 12 to forecast"):
         fitted.predict(future=[always, never[: T - 1]])
     renamed = Forecaster(**{**SMALL, "max_steps": 1}, **COLUMNS, id_column="scenario")
     renamed.fit(promotions(150).rename(columns={"unique_id": "scenario"}))
-    with pytest.raises(UserError, match="column scenario of the series would be that of scenarios, too: rename it"):
+    with pytest.raises(UserError, match="rename column scenario of the series: the forecast has a column of that name"):
         renamed.predict(future=[one.rename(columns={"unique_id": "scenario"}) for one in (always, never)])
 
 

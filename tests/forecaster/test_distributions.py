@@ -179,13 +179,13 @@ def test_a_saved_model_draws_the_same(walker: Forecaster, tmp_path: Path, caplog
     drawn = walker.sample(num_samples=4)
     caplog.clear()
     pd.testing.assert_frame_equal(loaded.sample(num_samples=4), drawn)
-    assert "hang together" not in caplog.text  # the validation windows of the fit are enough
+    assert "dependence of steps" not in caplog.text  # the validation windows of the fit are enough
     walker.save(tmp_path / "again")
     pd.testing.assert_frame_equal(tsattn.load(tmp_path / "again").sample(num_samples=4), drawn)
     loaded.copula = None  # that of a run has none
     caplog.clear()
     again = loaded.sample(wandering(), num_samples=4)
-    assert "how steps hang together is found in the rows given" in caplog.text
+    assert "the dependence of steps is estimated on the given rows" in caplog.text
     assert len(again) == len(drawn)
 
 
@@ -203,7 +203,7 @@ def test_paths_of_distributions(name: str) -> None:
 
 def test_what_no_path_can_be_drawn_of_is_refused(walker: Forecaster) -> None:
     points = Forecaster("ridge", **SHORT).fit(wandering(200))
-    with pytest.raises(UserError, match="ridge was built for a point forecast, of which no path can be drawn"):
+    with pytest.raises(UserError, match="ridge forecasts points, and sample paths need quantiles"):
         points.sample()
     with pytest.raises(UserError, match="num_samples must be"):
         walker.sample(num_samples=0)
@@ -300,11 +300,11 @@ def test_intervals_of_a_closed_form_are_those_of_its_validation_errors(ridge: Fo
 def test_what_a_fit_calibrates_is_asked_for_after_it() -> None:
     frame = frame_of({"a": 200})
     naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, calibrate=True)
-    with pytest.raises(UserError, match=r"calibrated by a fit: call fit\(frame\) first$"):
+    with pytest.raises(UserError, match=r"need a calibrated model: call fit\(frame\) first$"):
         naive.predict(frame, level=80)
     assert "0.9" in naive.cross_validate(frame, 2, level=80).columns
     # and points have no paths, whether their intervals are calibrated or not
-    with pytest.raises(UserError, match="no path can be drawn, calibrated or not: take a predictor of quantiles"):
+    with pytest.raises(UserError, match="sample paths need quantiles or a distribution: choose another backbone"):
         naive.fit(frame).sample()
 
 

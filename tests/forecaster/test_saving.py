@@ -181,7 +181,7 @@ def test_an_edit_of_the_description_is_refused_or_changes_no_forecast(tmp_path: 
 
 def test_a_file_or_a_number_is_no_folder(fitted: Forecaster, tmp_path: Path) -> None:
     (tmp_path / "model.txt").write_text("no")
-    with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid is a folder"):
+    with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid are the folder"):
         tsattn.load(tmp_path / "model.txt")
     with pytest.raises(UserError, match="is not there"):
         tsattn.load(tmp_path / "nowhere")
@@ -205,7 +205,7 @@ def test_an_accelerator_that_is_not_there_is_replaced_where_a_model_is_loaded(
     arguments = json.loads((saved / "forecaster.json").read_text())["arguments"]
     set_in_json(saved, arguments={**arguments, "accelerator": "mps"})
     assert tsattn.load(saved).arguments["accelerator"] == "auto"
-    assert caplog.messages == [f"{saved}: accelerator mps is not on this machine; auto takes its place"]
+    assert caplog.messages == [f"{saved}: accelerator mps is not on this machine; using auto"]
     set_in_json(saved, arguments={**arguments, "flavour": "cake"})
     with pytest.raises(UserError, match=r"damaged: .*flavour"):
         tsattn.load(saved)

@@ -346,7 +346,7 @@ def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -
     if number == signal.SIGTERM:  # Lightning ends a training at the end of a step
         (tmp_path / "gate").unlink()
     assert worker.end() == 130, worker.said()
-    assert "interrupted: go on with `tsattn tune --config " in worker.said()
+    assert "interrupted: resume with `tsattn tune --config " in worker.said()
     assert "Traceback" not in worker.said()
     (tmp_path / "gate").unlink(missing_ok=True)
     (left,) = made.trials()

@@ -75,7 +75,7 @@ def tune(words: Words) -> None:
                     return
             say(f"another worker is testing the best trial, or has tested it: {run}")
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(str(stop) or f"go on with `{shlex.join(command)}`{hint}") from stop
+        raise KeyboardInterrupt(str(stop) or f"resume with `{shlex.join(command)}`{hint}") from stop
 
 
 def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namespace, command: list[str]) -> None:

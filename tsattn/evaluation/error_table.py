@@ -176,7 +176,7 @@ def check_by(by: str) -> str:
 def check_group(by: str, id_name: str) -> None:
     """Raise UserError for scores by series if the column of ids has the name of another column of the scores."""
     if check_by(by) == "series" and (id_name == "forecaster" or is_score(id_name)):
-        raise UserError(f"column {shown(id_name)} of the series would be one of the scores, too: rename it")
+        raise UserError(f"rename column {shown(id_name)} of the series: the scores have a column of that name")
 
 
 def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.DataFrame:
