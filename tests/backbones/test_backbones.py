@@ -234,7 +234,7 @@ def test_without_a_mask_nothing_is_drawn() -> None:
 def test_what_a_kind_does_not_forecast_is_refused(task: Task) -> None:
     with pytest.raises(UserError, match=r"Flat has no distribution normal; those that do: transf"):
         build_backbone("tests.backbones.test_backbones.Flat", task, Output((), "normal"))
-    with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles$"):
+    with pytest.raises(UserError, match=r"Flat forecasts points only: leave quantiles out$"):
         build_backbone("tests.backbones.test_backbones.Flat", task, Output((0.5,)))
 
 

@@ -157,7 +157,7 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     forecast = made.predict()
     same(load(tmp_path / "run").predict(toy_frame.iloc[:-40]), made.predict(toy_frame.iloc[:-40]))
     assert not forecaster(swapped).predict(toy_frame)["predictions"].equals(forecast["predictions"])
-    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so no training can start from it"):
+    with pytest.raises(UserError, match="tiny-bolt_mlr has no trained weights to start from"):
         made.fine_tune(toy_frame)
     same(made.predict(), forecast)
     checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
@@ -179,7 +179,7 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
         ({"where": [0]}, "where is of a swapped attention, or of trained: attention or lora; .*, or leave it out"),
         (
             {"kind": "chronos-tiny"},
-            "chronos-tiny is no longer included: name tiny, the pretrained model that",
+            "chronos-tiny is no longer included: use tiny, the pretrained model that",
         ),
     ],
     ids=str,

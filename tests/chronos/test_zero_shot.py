@@ -190,7 +190,7 @@ def test_adapted_models_show_the_steps_that_they_look_at(family: str) -> None:
         # of Chronos-2 patches of the horizon too
         assert (stamps[-1] > last) == (family == "chronos2")
     assert {layer.token for layer in layers} == {"step" if family == "t5" else "patch"}
-    with pytest.raises(UserError, match=f"attention of tiny-{family} is that of its own library, .* --attention stand"):
+    with pytest.raises(UserError, match=f"library of tiny-{family} does not return attention .* --attention stand"):
         attention_layers(built(family, toy_task(20, 4, 1), **described), batch)
 
 

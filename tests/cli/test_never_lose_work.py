@@ -284,8 +284,8 @@ def test_too_little_memory_names_the_batch_size(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     for owner, name, message in (
-        (NetworkPredictor, "forward", "has not the memory to forecast 113 windows at once: try --data.eval_batch_size"),
-        (ForecastingModule, "training_step", "has not the memory for batches of 64 windows: try --data.batch_size 32"),
+        (NetworkPredictor, "forward", "device memory for a forecast of 113 windows at once: try --data.eval_batch"),
+        (ForecastingModule, "training_step", "out of device memory for batches of 64 windows: try --data.batch_size"),
     ):
         monkeypatch.setattr(owner, name, full)
         assert main(words(long_csv, tmp_path / name, "epochs")) == 2

@@ -166,7 +166,7 @@ def test_a_run_remembers_how_its_file_is_written(tmp_path: Path, capsys: pytest.
         text = rows.assign(ds=rows.ds.dt.strftime("%d/%m/%y %H"))
         text.to_csv(path, sep=";", decimal=",", encoding="latin-1", index=False)
     run = tmp_path / "run"
-    assert "separates its cells with ';', not with ','; give that as separator" in refusal(
+    assert "separates its cells with ';', not with ','; give `--data.separator" in refusal(
         ["fit", *TINY, f"--data.path={paths[0]}", f"--run={run}"], capsys
     )
     written_so = ["--data.separator=;", "--data.decimal=,", "--data.encoding=latin-1", "--data.date_format=%d/%m/%y %H"]

@@ -47,7 +47,7 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     told = [message for message in caplog.messages if "not seen" in message]
     assert told == [
         "the frame: static column region: series east has category missing, series west has category w, not seen in "
-        "training: the mean of the learnt categories takes the place"
+        "training, replaced by the mean of the trained categories"
     ]
     expected = shops.predict().set_index("unique_id")["predictions"]
     for known in ("north", "south"):
@@ -125,7 +125,7 @@ def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     options = {**OPTIONS, "future_covariates": (), "past_covariates": ["event"], "max_steps": 2}
     forecaster = Forecaster({"kind": "patchtst", **SIZES}, **options).fit(frame)
     forecaster.predict(frame.assign(event="comet"))
-    says = "covariate event: comet not seen in training: the mean of all that were takes the place"
+    says = "covariate event: comet not seen in training, replaced by the mean of the trained categories"
     assert says in caplog.messages[-1]
     with pytest.raises(UserError, match="event"):
         forecaster.predict(frame.drop(columns="event"))

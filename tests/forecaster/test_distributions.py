@@ -49,7 +49,7 @@ def test_counts_are_scored_as_whole_numbers_and_are_forecast_from_nothing_else(t
     loaded = tsattn.load(tmp_path / "model")
     halves = counts()
     halves.loc[310, "y"] += 0.5
-    says = r"this model takes counts, whole numbers from 0, but column y has \d+\.5 in row 151 of series many, 2024-05"
+    says = r"model needs counts \(whole numbers from 0\), but column y has \d+\.5 in row 151 of series many, 2024-05"
     for call in (loaded.predict, loaded.sample):
         with pytest.raises(UserError, match=says):
             call(halves)
@@ -87,12 +87,12 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
     ("options", "change", "message"),
     [
         ({"backbone": "ridge"}, 0.0, "predictor ridge has no distribution negative_binomial: leave distribution out"),
-        ({"loss": "mae"}, 0.0, "loss mae trains no distribution"),
+        ({"loss": "mae"}, 0.0, "loss mae does not train a distribution"),
         ({"loss": "nll", "distribution": None}, 0.0, "loss nll needs a distribution"),
         ({"distribution": "gamma"}, 0.0, "unknown distribution gamma; valid: normal, student_t, negative_binomial"),
         ({"transform": "log1p"}, 0.0, "needs untransformed counts: leave out transform log1p"),
-        ({}, 0.5, r"takes counts, whole numbers from 0, but column y has 0.5 in row 4 of series few, 2024-01-04"),
-        ({}, -2.0, "takes counts, whole numbers from 0, but column y has -2 in row 4 of series few"),
+        ({}, 0.5, r"needs counts \(whole numbers from 0\), but column y has 0.5 in row 4 of series few, 2024-01-04"),
+        ({}, -2.0, r"needs counts \(whole numbers from 0\), but column y has -2 in row 4 of series few"),
     ],
 )
 def test_what_has_no_such_distribution_is_refused(options: dict[str, Any], change: float, message: str) -> None:
@@ -314,9 +314,9 @@ def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:
     few = {**SMALL, "val_rows": T + 2, "test_rows": T, "calibrate": True, "quantiles": (0.1, 0.5, 0.9)}
     with pytest.raises(UserError, match="needs 4 validation windows for an interval of 80 %, and there are 3: hold"):
         Forecaster(**few).fit(frame_of({"one": L + 3 * T + 2}))  # too short for rolling origins, too
-    with pytest.raises(UserError, match=r"calibrate: 0\.9 parts the rows for validation in two, of which"):
+    with pytest.raises(UserError, match=r"calibrate 0\.9 splits the validation rows in two, but then"):
         Forecaster(**{**RIDGE, **SPLIT, "calibrate": 0.9}).fit(frame_of({"one": 300}))
-    with pytest.raises(UserError, match="calibrate needs rows for validation, and no series has enough"):
+    with pytest.raises(UserError, match="calibrate needs validation rows, and no series is long enough"):
         Forecaster(**RIDGE, calibrate=True).fit(frame_of({"one": L + T + 2}))
     with pytest.raises(UserError, match="calibrate must be true, false, or the share"):
         Forecaster(**RIDGE, calibrate=1.5)

@@ -101,7 +101,7 @@ def test_what_a_fit_cannot_start_from_is_refused(fit: dict[str, Any], message: s
 
 def test_a_closed_form_has_no_weights_to_start_from(first: Path) -> None:
     ridge = Forecaster("ridge", context_length=48, prediction_length=12).fit(FRAME)
-    with pytest.raises(UserError, match="only a network can start from its weights, and ridge"):
+    with pytest.raises(UserError, match="only a single network can start from trained weights, not ridge"):
         ridge.fine_tune(FRAME)
     with pytest.raises(UserError, match="give warm_start or refit, not both"):
         tsattn.load(first).fit(FRAME, warm_start=True, refit=True)
@@ -122,7 +122,7 @@ def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_never_ended(tmp_pat
     assert broken.result.fit["best_step"] in (6, 8)
     at = {step: torch.load(kept / f"step_{step}.ckpt", weights_only=True)["state_dict"] for step in (6, 8)}
     assert distance(weights(broken), at[broken.result.fit["best_step"]]) == 0.0
-    with pytest.raises(UserError, match=r"step_8.ckpt is of step 8, the end: a higher max_steps continues"):
+    with pytest.raises(UserError, match=r"step_8.ckpt has all 8 steps already: give a higher max_steps"):
         broken.fit(FRAME, checkpoint=kept / "step_8.ckpt")
     with pytest.raises(UserError, match="has checkpoints already: name another folder"):
         Forecaster(**QUICK, training={**steady, "checkpoints": kept}).fit(FRAME)

@@ -244,13 +244,13 @@ def test_given_members_have_equal_shares_at_equal_errors(quantiles: Any, tmp_pat
 
 
 def test_members_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UserError, match="auto has members: give context_length to each of these"):
+    with pytest.raises(UserError, match="auto takes context_length or members, not both"):
         build_predictor({"kind": "auto", "members": ["ridge"], "context_length": 9})
-    with pytest.raises(UserError, match="auto forecasts points only: it takes no quantiles"):
+    with pytest.raises(UserError, match="auto forecasts points only: leave quantiles out"):
         build_predictor({"kind": "auto", "members": ["ridge", "persistence"]}).build(
             toy_task(), Output((0.1, 0.5, 0.9))
         )
-    with pytest.raises(UserError, match="an ensemble is no member of another"):
+    with pytest.raises(UserError, match="an ensemble cannot be a member of another"):
         build_predictor({"kind": "auto", "members": ["auto"]})
 
 

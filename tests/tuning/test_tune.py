@@ -275,11 +275,11 @@ def test_another_loss_is_compared_by_the_error_of_the_base(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"data.val_windows": [3]}, "data.init_args.val_windows decides what is scored"),
+        ({"data.val_windows": [3]}, "data.init_args.val_windows changes the scored windows"),
         ({"trainer.devices": [1, 2]}, "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run"),
         ({"model.backbone.members.2.kind": ["ridge"]}, "members is a list of 2, so there is no .*members.2$"),
         ({"model.backbone.members.0.alfa": [1.0]}, "cannot be 1.0: member ridge of the ensemble has no argument"),
-        ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*weights must be as many as the members, 2, not 1"),
+        ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*give one weight for each of the 2 members, not 1"),
         ({"trainer.accumulate_grad_batches": [1, 2]}, "cannot be 2: val_check_interval 1 must be a multiple of "),
     ],
 )
