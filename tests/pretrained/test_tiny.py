@@ -183,7 +183,7 @@ def test_covariates_are_left_unread_and_levels_outside_refused(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, "tsattn"):
         plain = Forecaster("tiny", **SHORT).predict(frame.drop(columns="rain"))
         found = Forecaster("tiny", past_covariates=["rain"], **SHORT).predict(frame)
-    assert caplog.messages == ["tiny leaves covariates unread: rain"]
+    assert caplog.messages == ["tiny does not use covariates: rain"]
     pd.testing.assert_frame_equal(found, plain)
     with pytest.raises(UserError, match=r"tiny forecasts quantiles from 0.01 to 0.99: 0.995 lies outside"):
         Forecaster("tiny", quantiles=[0.5, 0.995], **SHORT).predict(frame)

@@ -216,7 +216,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
         self.check_output(output)
         super().build(task, output, empty=empty)
         if unread := [*task.past_covariates, *task.future_covariates, *task.static]:
-            logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))
+            logger.warning("%s does not use covariates: %s", self.name, one_of(unread))
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
