@@ -305,7 +305,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists already"):
         adapted.save(folder)
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match="it is not overwritten"):
+    with pytest.raises(UserError, match="is not overwritten; name another"):
         adapted.save(tmp_path / "mine", overwrite=True)
     with pytest.raises(UserError, match=r"it has no adapted.json"):
         load_adapted(tmp_path / "mine")
@@ -317,7 +317,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
         ("attention_implementation", "somebody/kernels", "is damaged: somebody/kernels is no attention_implementation"),
     ]:
         (folder / "adapted.json").write_text(json.dumps(record | {name: value}))
-        with pytest.raises(UserError, match=r"damaged: adapted.json is not the file that was written"):
+        with pytest.raises(UserError, match=r"damaged: adapted.json is missing or was changed"):
             load_adapted(folder)
         write_checksums(folder, [folder / "adapted.json", folder / "adapted.safetensors"])
         with pytest.raises(UserError, match=message):
@@ -325,7 +325,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
     (folder / "adapted.json").write_text(json.dumps(record))
     write_checksums(folder, [folder / "adapted.json", folder / "adapted.safetensors"])
     (folder / "adapted.safetensors").write_bytes((folder / "adapted.safetensors").read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is not the file that was written"):
+    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is missing or was changed"):
         load_adapted(folder)
 
 

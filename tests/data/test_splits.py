@@ -124,7 +124,7 @@ def test_rules_and_cuts_count_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_fraction": 0.5, "val_rows": 3}, "split in one way only: leave out train_fraction and val_fraction or val_rows"),
+        ({"train_fraction": 0.5, "val_rows": 3}, "split in one way only: leave out train_fraction and val_fraction"),
         ({"test_from": "2020-02-01"}, "needs both val_from and test_from"),
         ({"val_rows": -1, "test_rows": 3}, "val_rows must be at least 0, not -1"),
         ({"val_from": "soon", "test_from": "2020-02-01"}, "'soon' is not a date; write it like 2016-07-01"),

@@ -104,7 +104,7 @@ def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> 
     whole = pd.concat([frame_of(), came]).sort_values(["unique_id", "ds"])
     observed = fitted.plot(fitted.predict(), ids="small", history=whole).axes[0].lines[0]
     np.testing.assert_allclose(observed.get_ydata()[-T:], came.loc[came["unique_id"] == "small", "y"])
-    with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
+    with pytest.raises(UserError, match="the history has no series stranger; give the frame before the forecast"):
         fitted.plot(fitted.predict(frame_of({"stranger": 100})))
 
 

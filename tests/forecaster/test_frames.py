@@ -35,7 +35,7 @@ def test_steps_are_counted_on(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has time stamps, but the training data has steps"):
         forecaster.predict(frame.set_axis(pd.date_range("2020", periods=200, freq="h")))
     described = {**SMALL, "backbone": {**SMALL["backbone"], "calendar": True}}
-    with pytest.raises(UserError, match="need time stamps, and the series count steps"):
+    with pytest.raises(UserError, match="need time stamps, but the series count steps"):
         Forecaster(**described).fit(frame)
 
 

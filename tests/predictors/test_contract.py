@@ -55,7 +55,7 @@ def test_every_kind_has_a_case() -> None:
 def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, size: tuple[int, ...]) -> None:
     L, T, C, B = size
     if C == 1 and case in OF_CHANNELS:
-        with pytest.raises(UserError, match="the data has one channel"):
+        with pytest.raises(UserError, match="the data has only one"):
             build(case, toy_task(L, T, C))
         return
     predictor = build(case, toy_task(L, T, C))

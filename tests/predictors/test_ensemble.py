@@ -62,7 +62,7 @@ def test_with_covariates_each_member_does_what_it_does_alone() -> None:
     assert ensemble.uses_covariates
     ensemble.build(task)
     blind = build_predictor({"kind": "ensemble", "members": [f"{__name__}.Blind", NETWORK]})
-    with pytest.raises(UserError, match=r"Blind uses no covariates, and the data has rain, .* those that do: transf"):
+    with pytest.raises(UserError, match=r"Blind uses no covariates, but the data has rain, .* with them: transf"):
         blind.build(task)
 
     ensemble = build_predictor({"kind": "ensemble", "members": [NETWORK, "ridge"]})
