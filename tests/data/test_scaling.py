@@ -222,7 +222,7 @@ def test_lambdas_are_the_most_likely_ones_of_the_training_rows(scaling: str) -> 
 @pytest.mark.parametrize(
     ("transform", "value", "message"),
     [
-        ("log", 0.0, r"log needs values above 0, but column y has 0 in row 4 of series b, 2024-01-04 .*: log1p also"),
+        ("log", 0.0, r"log needs values above 0, but column y has 0 in row 4 of series b, 2024-01-04 .*: give log1p"),
         ("box_cox", -2.0, "box_cox needs values above 0, but column y has -2 in row 4 of series b"),
         ("log1p", -0.5, "log1p needs values of at least 0, but column y has -0.5 in row 4 of series b"),
     ],

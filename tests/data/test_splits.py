@@ -143,7 +143,7 @@ def test_rules_and_cuts_count_rows() -> None:
         ({"context_length": 67}, "series is too short.*context_length 67 .* need 71 rows, .*training part has 70"),
         (
             {"context_length": 28, "val_from": "2020-02-01", "test_from": "2020-03-01"},
-            "too short; of the longest, context_length 28 and prediction_length 4 need 32 rows.* has 31",
+            "too short, even the longest: context_length 28 and prediction_length 4 need 32 rows.* has 31",
         ),
     ],
 )

@@ -119,7 +119,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"horizons": [0]}, "each of horizons must be at least 1, not 0"),
     ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),
     ({"seeds": 0}, "seeds must be at least 1"),
-    (arms(both=SEEDS), "both is a mean of seeds already: leave out its key seeds"),
+    (arms(both=SEEDS), "both is a mean of seeds already: give seeds in its mix only"),
     ({"order": ["seed"]}, "order must name each of seed, horizon, dataset, predictor, attention once"),
     ({"values": {"data.prediction_length": 8}}, "values cannot set data.init_args.prediction_length"),
     (arms(a={"backbone": "ridge", **mix("b")}), "needs either a backbone"),

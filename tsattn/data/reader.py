@@ -132,7 +132,7 @@ class TableReader(TableOptions):
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
         """Open a converted table, or convert the table to `folder` and open it; see `opened_panel`."""
         if self.strict:
-            raise UserError(f"strict does not work with a converted table such as {path}: give the original file")
+            raise UserError(f"strict does not work with tables on disk such as {path}: leave strict out")
         return opened_panel(path, self.options, self.weights, folder, verify=verify)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:

@@ -198,8 +198,8 @@ def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
 def _check_domain(panel: Panel, kind: str) -> None:
     bad = _first_bad(panel, lambda values: values < 0 if kind == "log1p" else values <= 0)
     if bad is not None:
-        others = "log1p also accepts 0; " if kind != "log1p" and bad[0] == 0 else ""
-        mend = f"{others}otherwise leave transform out, or empty the cell"
+        others = "give log1p, " if kind != "log1p" and bad[0] == 0 else ""
+        mend = f"{others}leave transform out, or empty the cell"
         raise UserError(f"transform {kind} needs values {TRANSFORMS[kind]}, but {bad[1]}: {mend}")
 
 

@@ -82,7 +82,7 @@ def all_origins(splits: Sequence[Split], part: str, context_length: int, predict
     try:
         max(splits, key=room).origins(part, *sizes)
     except UserError as error:
-        raise UserError(f"every series is too short; of the longest, {error}") from error
+        raise UserError(f"every series is too short, even the longest: {error}") from error
     return [split.short_origins(part, *sizes) for split in splits]
 
 

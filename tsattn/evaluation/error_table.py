@@ -81,7 +81,7 @@ class ErrorTable:
                 if path is not None or size <= MEMORY_LIMIT:
                     write(part)
             if totals is None:
-                raise UserError("there are no windows to measure: the iterator is empty")
+                raise UserError("there are no windows to measure")
             if not totals[:, total_names(()).index("count")].any():
                 raise UserError("there is no observed value to score")
         rows = Path(path) if path is not None else pa.concat_tables(kept) if size <= MEMORY_LIMIT else None

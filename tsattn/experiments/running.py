@@ -99,7 +99,7 @@ class Recording:
         is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
         if is_longer and steps is not None and steps <= step:
             what = f"the run {run.path} is trained for {step:,} steps already, and --trainer.max_steps is {steps:,}"
-            raise UserError(f"{what}: give a number above {step}")
+            raise UserError(f"{what}: give a number above {step:,}")
         if is_longer or run.metrics.exists():
             write_text(run.config, self.experiment.to_yaml())
             if run.metrics.exists():

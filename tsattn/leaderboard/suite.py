@@ -421,7 +421,7 @@ def _arm(name: str, given: Any) -> Arm:
     seeds = mix.seeds if mix is not None else backbone.get("seeds") if isinstance(backbone, Mapping) else 1
     if isinstance(seeds, int) and seeds > 1:
         if given.get("seeds", 1) != 1:
-            raise UserError(f"{name} is a mean of seeds already: leave out its key seeds")
+            raise UserError(f"{name} is a mean of seeds already: give seeds in its mix only")
         limits["seeds"] = 1
     by_data = _map(given.get("by_data"), f"by_data of {name}")
     return Arm(

@@ -212,7 +212,7 @@ def test_weights_are_those_in_memory(tmp_path: Path, table: str) -> None:
 
 def test_strict_is_refused_where_a_table_is_mended(tmp_path: Path) -> None:
     path = saved(long_frame(missing=False), tmp_path / "a.parquet")
-    message = "strict does not work with a converted table such as .*: give the original file"
+    message = "strict does not work with tables on disk such as .*: leave strict out"
     with pytest.raises(UserError, match=message):
         mapped(path, **LONG, strict=True)
     converted(path, tmp_path / "a", target=["y", "z"])
