@@ -309,7 +309,7 @@ def test_what_a_fit_calibrates_is_asked_for_after_it() -> None:
 
 
 def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:
-    with pytest.raises(UserError, match=r"level 99 needs 99 validation windows, .* are 49: ask for at most 98,"):
+    with pytest.raises(UserError, match=r"level 99 needs 99 validation windows, .* has 49: ask for at most 98,"):
         ridge.predict(level=[80, 99])
     few = {**SMALL, "val_rows": T + 2, "test_rows": T, "calibrate": True, "quantiles": (0.1, 0.5, 0.9)}
     with pytest.raises(UserError, match="needs 4 validation windows for an interval of 80 %, and there are 3: hold"):

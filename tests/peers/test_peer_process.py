@@ -77,7 +77,7 @@ def test_one_process_answers_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ("change", "message"),
     [
         ({"model": "Nothing"}, "neuralforecast has no model 'Nothing'; valid: Level, Recursive, Together"),
-        ({"model": "Recursive"}, "Recursive forecasts step by step, which is not supported: choose another"),
+        ({"model": "Recursive"}, "Recursive forecasts step by step, which is not supported: choose another model"),
         ({"arguments": {"h": 4}}, "Level takes its h from the task: leave it out of arguments"),
         (
             {"arguments": {"widht": 4}},

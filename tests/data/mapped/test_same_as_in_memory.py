@@ -182,7 +182,7 @@ def test_transformed_targets_are_those_in_memory(tmp_path: Path, transform: Any)
     assert_same_batches(ours.test_dataloader(), theirs.test_dataloader())
     frame.loc[77, "z"] = -1.0
     saved(frame, tmp_path / "b.parquet")
-    with pytest.raises(UserError, match=r"takes values .* but column z has -1 in row"):
+    with pytest.raises(UserError, match=r"needs values .* but column z has -1 in row"):
         mapped(tmp_path / "b.parquet", **LONG, **ROLES, transform=transform)
 
 
