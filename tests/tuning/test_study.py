@@ -221,7 +221,7 @@ def test_a_study_of_something_else_is_refused(search: Search, tmp_path: Path) ->
         ({"config": {"model": {**model, "learning_rate": 0.2}}}, "its config.model.learning_rate is 0.1, but 0.2 is"),
         ({"config": {"model": model, "trainer": {"max_steps": 2}}}, "its config.trainer.max_steps is None, but 2 is"),
     ):
-        with pytest.raises(UserError, match=f"the study one was begun differently: {said}.*; name a new --study"):
+        with pytest.raises(UserError, match=f"the study one cannot be resumed: {said}.*; name a new --study"):
             opened(tmp_path, search, identity={**identity, **other})
 
 

@@ -64,12 +64,12 @@ def test_a_study_goes_on_with_the_same_data_and_results(
     table = pd.read_csv(tmp_path / "toy.csv")
     table.assign(wave=table["wave"] + 1e-6).to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 2
-    assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
+    assert "cannot be resumed: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
     table.to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 0
     monkeypatch.setattr("tsattn.experiments.experiment.RESULTS_VERSION", 99)
     assert made.tune("--trials", "3") == 2
-    assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
+    assert "cannot be resumed: another version of tsattn began it, whose results" in capsys.readouterr().err
     assert len(made.trials()) == 2
 
 

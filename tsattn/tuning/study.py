@@ -159,7 +159,7 @@ def open_study(
     for part, value in identity.items():
         if (there := study.user_attrs[_IDENTITY].get(part)) != value:
             said = difference(there, value, part) if isinstance(there, dict) else f"its {part} is {there}, not {value}"
-            raise UserError(f"the study {name} was begun differently: {_MEANING.get(part, said)}; name a new --study")
+            raise UserError(f"the study {name} cannot be resumed: {_MEANING.get(part, said)}; name a new --study")
     return study
 
 
