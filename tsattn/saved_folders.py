@@ -80,7 +80,7 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
         if replaces and not (aside / record).exists():
             raise UserError(refusal)
         if folder.exists():  # a folder without files would make way
-            raise UserError(f"{folder} was made by another process meanwhile; it is not overwritten, name another")
+            raise UserError(f"{folder} was made by another process meanwhile and is not overwritten; name another")
         new.rename(folder)
     except BaseException:
         if replaces:
@@ -93,7 +93,7 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
 @contextlib.contextmanager
 def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> Iterator[Path]:
     """Yield a new folder, moved to its place once written; `what` names it in messages: ``a saved model``."""
-    refusal = f"{folder} is not the folder of {what}; it is not overwritten"
+    refusal = f"{folder} is not the folder of {what} and is not overwritten; name another folder"
     restore_folder(folder, record)
     if folder.exists() and not overwrite:
         raise UserError(f"{folder} exists already; name another folder, or give overwrite=True")
@@ -139,5 +139,5 @@ def check_checksums(folder: Path) -> list[str]:
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is damaged: {CHECKSUMS} cannot be read") from error
     if wrong:
-        raise UserError(f"{folder} is damaged: {wrong[0]} is not the file that was written")
+        raise UserError(f"{folder} is damaged: {wrong[0]} is missing or was changed")
     return [name for _, name in pairs]

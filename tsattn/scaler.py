@@ -201,7 +201,7 @@ class Units(ModuleWithConstants):
         if len(table) == 1:
             rows = table[:, None]
         elif series_id is None:
-            raise UserError(f"each of the {len(table)} series has a scale of its own: give series_id, (B,)")
+            raise UserError(f"the {len(table)} series have different scales: give series_id, (B,)")
         else:
             rows = table[series_id.to(table.device), None]
         rows = rows if values is None else rows.to(values.device)

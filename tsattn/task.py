@@ -106,9 +106,9 @@ def check_quantiles(levels: Any) -> tuple[float, ...]:
     if not all(0 < level < 1 for level in checked):
         raise UserError(f"quantiles must lie between 0 and 1, ends excluded, not {written}")
     if not all(low < high for low, high in pairwise(checked)):
-        raise UserError(f"quantiles must rise, each given once, not {written}")
+        raise UserError(f"quantiles must increase, without repeats, not {written}")
     if checked and MEDIAN not in checked:
-        raise UserError(f"quantiles must include {MEDIAN}, the median, which is the point forecast, not only {written}")
+        raise UserError(f"quantiles must include {MEDIAN}, the point forecast, not only {written}")
     return checked
 
 
@@ -117,6 +117,6 @@ def calibration_share(value: Any) -> float | None:
     if isinstance(value, bool):
         return 1.0 if value else None
     if not is_number(value) or not 0 < value < 1:
-        what = "true, false, or the share of the rows for validation that calibrate alone, between 0 and 1"
+        what = "true, false, or the share of validation rows used only to calibrate, between 0 and 1"
         raise UserError(f"calibrate must be {what}, not {shown(repr(value))}")
     return float(value)

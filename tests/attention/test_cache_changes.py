@@ -123,7 +123,7 @@ def test_an_order_names_sequences() -> None:
     assert cache.batch_size == 3
     attention(tokens(4, batch_size=3), cache=cache)
     for indices in ([], [3], [-1, 0], [0.0, 1.0], torch.zeros(2, 2, dtype=torch.long), [True, False], 1, "01", None):
-        with pytest.raises(UserError, match=r"^a cache is reordered by a list of sequences, from 0 to 2, not by"):
+        with pytest.raises(UserError, match=r"^reorder needs a list of sequence numbers from 0 to 2, not"):
             cache.reorder(indices)
     assert cache.lengths == (4, 4, 4)
 
@@ -149,17 +149,17 @@ def test_the_cache_of_another_layer_is_refused(case: str) -> None:
     for other in (decoder(case, length=T), copy.deepcopy(attention)):
         cache = other.new_cache(2)
         for _ in range(2):
-            with pytest.raises(UserError, match=r"^this cache is of another .*: each layer decodes with its own"):
+            with pytest.raises(UserError, match=r"^this cache belongs to another .*: call new_cache\(\) of each layer"):
                 attention(x, cache=cache)
             other(x, cache=cache)
-        with pytest.raises(UserError, match=r"^this cache is of another"):
+        with pytest.raises(UserError, match=r"^this cache belongs to another"):
             attention(x, cache=copy.deepcopy(cache))
 
 
 def test_the_cache_of_a_layer_that_is_gone_is_refused() -> None:
     cache = decoder("standard", length=T).new_cache(2)
     gc.collect()
-    with pytest.raises(UserError, match="this cache is of another"):
+    with pytest.raises(UserError, match="this cache belongs to another"):
         decoder("standard", length=T)(tokens(3), cache=cache)
 
 
@@ -175,7 +175,7 @@ def test_a_cache_is_copied_with_its_attention_saved_and_loaded() -> None:
         for own, held in (both, (attention, loaded)):
             torch.testing.assert_close(decode(own, x[:, 9:], [31], held), attention(x)[:, 9:])
     for held, other in ((both[1], attention), (loaded, decoder("global_swa", length=T))):
-        with pytest.raises(UserError, match="this cache is of another"):
+        with pytest.raises(UserError, match="this cache belongs to another"):
             other(x[:, :1], cache=held)
 
 

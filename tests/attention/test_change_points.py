@@ -280,14 +280,14 @@ def test_what_the_data_cannot_say_is_refused() -> None:
     groups = ["all", {"first": ["a"], "second": ["b"]}]
     for call, message in (
         (lambda: build(points)(x), "come from the values of the series, which are not"),
-        (lambda: encoder(x, TokenOrigin(torch.arange(5)[None])), "needs the values that its tokens stand for"),
-        (lambda: build(points, causal=True), "found from the whole context"),
-        (lambda: MultiLevelPattern([2, 2], change_points=[1, 3]).new_cache(1, None), "a cache knows no later change"),
+        (lambda: encoder(x, TokenOrigin(torch.arange(5)[None])), "needs the values of its tokens"),
+        (lambda: build(points, causal=True), "use the whole context"),
+        (lambda: MultiLevelPattern([2, 2], change_points=[1, 3]).new_cache(1, None), "a cache has no later change"),
         (lambda: attention_cost(POINTS, d_model=16, num_heads=2, tokens=48), "depends on the values of the data"),
-        (lambda: build_backbone(itransformer, TASK), "attention mlr favours near tokens, and the channels"),
-        (lambda: build_backbone({**itransformer, "groups": groups}, TASK), "has its blocks from groups here"),
+        (lambda: build_backbone(itransformer, TASK), "attention mlr needs an order of tokens, and the channels"),
+        (lambda: build_backbone({**itransformer, "groups": groups}, TASK), "takes its blocks from groups here"),
         (lambda: build(calendar)(x), "come from the tokens' time stamps"),
-        (lambda: build(calendar, causal=True).new_cache(1), "a cache knows no time stamps"),
+        (lambda: build(calendar, causal=True).new_cache(1), "a cache has no time stamps"),
     ):
         with pytest.raises(UserError, match=message):
             call()

@@ -92,7 +92,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("mlr", {"ranks": [4, 4], "blocks": [1, 2, 4]}, "one entry for each of the 2 ranks"),
     ("mlr", {"ranks": [4, 4], "blocks": [2, 3]}, "must nest: 2 does not divide 3"),
     ("mlr", {"ranks": [4, 4], "blocks": {"lengths": [12, 5]}}, "must nest: 5 does not divide 12"),
-    ("mlr", {"ranks": [5, 3], "rope": True}, "ranks must be even"),
+    ("mlr", {"ranks": [5, 3], "rope": True}, "need even ranks, not"),
     ("mlr", {"max_length": None}, "needs max_length"),
     ("mlr", {"align": "left"}, "align must be start or end"),
     ("mlr", {"scaling": "rank"}, "scaling must be one of head, level, mup, not 'rank'"),
@@ -111,9 +111,9 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("standard", {"num_kv_heads": 3}, "num_kv_heads 3 must divide num_heads 4"),
     ("standard", {"max_length": True}, "max_length must be a whole number, not True"),
     ("standard", {"d_model": 8}, "has no argument 'd_model'"),
-    ("standard", {"qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc"),
+    ("standard", {"qk_norm": "level"}, "qk_norm: level works with bilinear_mlr and mlbtc only"),
     ("bilinear_mlr", {"qk_norm": "each"}, "qk_norm must be true, false or level, not 'each'"),
-    ("identity", {"qk_norm": True}, "qk_norm is for queries and keys, which this attention does not have"),
+    ("identity", {"qk_norm": True}, "this attention has no queries and keys to normalise: leave qk_norm out"),
     ("btt", {"num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
     ("btt", {"side": "left"}, "side of btt attention must be one of key, query, both"),
     ("btt", {"divisor": "least"}, "must be one of below, above, not 'least'"),
@@ -123,7 +123,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     ("bilinear_mlr", {"ranks": []}, "ranks must be a list of positive whole numbers"),
     ("bilinear_mlr", {"blocks": [1, 0]}, "blocks must be a list of positive whole numbers"),
     ("bilinear_mlr", {"ranks": [4, 4], "blocks": [1]}, r"blocks \[1\] must have one entry for each"),
-    ("bilinear_mlr", {"blocks": [1, 2, 4]}, "3 levels do not share the head size 8 equally"),
+    ("bilinear_mlr", {"blocks": [1, 2, 4]}, "give ranks: the head size 8 is not divisible by 3 levels"),
     ("bilinear_mlr", {"ranks": [4, 4], "blocks": [1, 3]}, "must each divide d_model 32, and 3 does not"),
     ("mlbtc", {"levels": []}, r"must be a list of at least one level, not \[\]"),
     ("mlbtc", {"levels": [{"left_blocks": 2}]}, "must be a mapping like {rank: 4}"),
@@ -262,7 +262,7 @@ def test_what_is_of_another_shape_or_type_is_refused() -> None:
                     attention(**{"x": tokens(1), **more})
     for case, context, message in (
         ("standard", tokens().float(), "context must be torch.float64"),
-        ("standard", tokens(3), "context must hold as many rows as x, 2, not 3"),
+        ("standard", tokens(3), "context must have 2 rows, as x has, not 3"),
         *((case, tokens(), "cannot attend to a context") for case in OF_ONE_SEQUENCE),
     ):
         with pytest.raises(UserError, match=message):

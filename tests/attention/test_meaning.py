@@ -416,13 +416,13 @@ def test_what_direct_does_not_take_is_refused() -> None:
     x = torch.randn(1, 5, 16)
     for kind in ("identity", "uniform"):
         attention = build_attention({"kind": kind, "impl": "direct"}, d_model=16, num_heads=4)
-        with pytest.raises(UserError, match=r"^impl direct cannot compute this attention: it takes no bias, which re"):
+        with pytest.raises(UserError, match=r"^impl direct cannot compute this attention with bias: give impl re"):
             attention(x, bias=torch.zeros(5, 5))
     for kind in ("identity", "uniform", "fixed_mixing"):
         attention = build_attention(
             {"kind": kind, "impl": "direct", "dropout": 0.5}, d_model=16, num_heads=4, max_length=5
         )
-        with pytest.raises(UserError, match="it takes no dropout of weights, which reference does"):
+        with pytest.raises(UserError, match="with dropout of weights: give impl reference"):
             attention.train()(x)
 
 
@@ -431,7 +431,7 @@ def test_a_table_has_so_many_places() -> None:
         build_attention("fixed_mixing", d_model=16, num_heads=4)
     attention = build("fixed_mixing", length=8)
     x = random_tokens(9)
-    with pytest.raises(UserError, match="9 tokens are more than max_length 8, the most it is made for"):
+    with pytest.raises(UserError, match="9 tokens are more than max_length 8: give a larger max_length"):
         attention(x)
     with pytest.raises(UserError, match="positions must lie from 0 to 7, the places of the learned table"):
         attention(x[:, :3], positions=torch.tensor([3, 8, 1]))

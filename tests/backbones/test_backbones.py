@@ -176,8 +176,8 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("patchtst", {"stride": 17}, "stride must be from 1 to patch_len 16, so that no step is left out, not 17"),
     ("patchtst", {"stride": 0}, "stride must be from 1 to patch_len 16"),
     ("patchtst", {"d_ff": 0}, "d_ff must be at least 1, not 0"),
-    ("patchtst", {"patch_mask": 1.0}, r"the share of patches that are masked must lie in \[0, 1\), not 1.0"),
-    ("dlinear", {"kernel_size": 24}, "kernel_size must be odd, as many steps before a step as after it"),
+    ("patchtst", {"patch_mask": 1.0}, r"patch_mask, the share of masked patches, must lie in \[0, 1\), not 1.0"),
+    ("dlinear", {"kernel_size": 24}, "kernel_size must be odd, such as 25, not 24"),
     ("dlinear", {"kernel_size": 0}, "kernel_size must be at least 1"),
     ("dlinear", {"individual": 1}, "individual must be true or false, not 1"),
     ("nlinear", {"kernel_size": 25}, "backbone nlinear has no argument 'kernel_size'; valid: individual"),
@@ -189,9 +189,9 @@ def test_wrong_descriptions_are_refused(task: Task) -> None:
         with pytest.raises(UserError, match=message):
             build_backbone({"kind": kind, **arguments}, task)
     for kind, attention, changed, message in (
-        ("patchtst", DAYS, {"frequency": "1"}, "blocks by the calendar need time stamps, and the series count steps"),
-        ("itransformer", "standard", {"channels": ("a",)}, "attends to the channels of a window, and the data has one"),
-        (f"{__name__}.Flat", None, {"past_covariates": ("rain",)}, "Flat uses no covariates, and the data has rain; "),
+        ("patchtst", DAYS, {"frequency": "1"}, "blocks by the calendar need time stamps, but the series count steps"),
+        ("itransformer", "standard", {"channels": ("a",)}, "attends to channels, and the data has only one"),
+        (f"{__name__}.Flat", None, {"past_covariates": ("rain",)}, "Flat uses no covariates, but the data has rain; "),
     ):
         description = {"kind": kind, **({} if attention is None else {"attention": attention})}
         with pytest.raises(UserError, match=message):
@@ -232,9 +232,9 @@ def test_without_a_mask_nothing_is_drawn() -> None:
 
 
 def test_what_a_kind_does_not_forecast_is_refused(task: Task) -> None:
-    with pytest.raises(UserError, match=r"Flat has no distribution normal; those that do: transf"):
+    with pytest.raises(UserError, match=r"Flat cannot forecast distribution normal; valid backbones: transf"):
         build_backbone("tests.backbones.test_backbones.Flat", task, Output((), "normal"))
-    with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles$"):
+    with pytest.raises(UserError, match=r"Flat forecasts points only: leave quantiles out$"):
         build_backbone("tests.backbones.test_backbones.Flat", task, Output((0.5,)))
 
 

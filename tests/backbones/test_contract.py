@@ -44,7 +44,7 @@ def test_quantiles_rise_and_covariates_move_the_forecast_or_are_refused(case: st
         with pytest.raises(UserError, match="forecasts points only"):
             build(case, toy_task(), Output(LEVELS))
     if not uses_covariates(case):
-        with pytest.raises(UserError, match="uses no covariates, and the data has rain"):
+        with pytest.raises(UserError, match="uses no covariates, but the data has rain"):
             build(case, toy_task(covariates=True))
     task = full_task(case)
     backbone, windows = build(case, task, Output(LEVELS if emits_quantiles(case) else ())), toy_windows(task)

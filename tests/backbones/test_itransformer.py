@@ -70,7 +70,7 @@ def test_an_attention_that_favours_near_tokens_is_refused() -> None:
     for kind in ("swa", "global_swa", "mlr"):
         for attention in (kind, ["standard", kind]):
             with pytest.raises(
-                UserError, match=f"^attention {kind} favours near tokens, and the channels, .* no order"
+                UserError, match=f"^attention {kind} needs an order of tokens, and the channels .* have none"
             ):
                 build_backbone({"kind": "itransformer", **SMALL, "attention": attention}, task)
     backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": "fixed_mixing"}, task)
@@ -135,12 +135,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"groups": [{"x": ["a", "b"], "y": ["c"]}]}, "level 1 of groups has no group for d"),
     ({"groups": [{"x": ["a", "b"], "y": ["b", "c", "d"]}]}, "level 1 of groups puts channel b into 2 groups"),
     ({"groups": [{"x": "abcd"}]}, "level 1 of groups must give a list of channels for group x, not 'abcd'"),
-    ({"groups": ["all"]}, "groups have 1 level, and attention mlr has 2 ranks: there is a level for each"),
-    ({"groups": GROUPS, "attention": "btt"}, "groups are the blocks of attention mlr, and no layer has it"),
-    ({"groups": GROUPS, "attention": ["swa", MLR]}, "attention swa favours near tokens"),
+    ({"groups": ["all"]}, "groups have 1 level, but attention mlr has 2 ranks: give one level for each rank"),
+    ({"groups": GROUPS, "attention": "btt"}, "groups need attention mlr, and no layer has it"),
+    ({"groups": GROUPS, "attention": ["swa", MLR]}, "attention swa needs an order of tokens"),
     (
         {"groups": GROUPS, "attention": {**MLR, "blocks": [1, 2]}},
-        "attention mlr has its blocks from groups here: leave its argument blocks out",
+        "attention mlr takes its blocks from groups here: leave blocks out",
     ),
 ]
 

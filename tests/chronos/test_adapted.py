@@ -103,15 +103,15 @@ def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
 @pytest.mark.parametrize(
     ("attention", "convert", "message"),
     [
-        ("btt", "copy", "copy keeps queries and keys, .*: convert it by project or fresh"),
-        ("mlr", "project", "project is for structured forms"),
-        ("btt", "rotate", "rotate is for mlr"),
+        ("btt", "copy", "convert=copy does not work with this attention, .*: give project or fresh"),
+        ("mlr", "project", "convert=project works with btt, bilinear_mlr and mlbtc only"),
+        ("btt", "rotate", "convert=rotate works with mlr only"),
         ("mlr", "transplant", "convert must be one of copy, rotate, project, fresh, not"),
-        ({"kind": "mlr", "num_kv_heads": 1}, "copy", "num_kv_heads of attention mlr is the Chronos model's own"),
+        ({"kind": "mlr", "num_kv_heads": 1}, "copy", "num_kv_heads of attention mlr is set by the Chronos model"),
         ({"kind": "swa", "scaling": "mup"}, "copy", "cannot have scaling"),
-        ({"kind": "mlr", "align": "start"}, "copy", "of a Chronos encoder has align=end"),
+        ({"kind": "mlr", "align": "start"}, "copy", "of a Chronos encoder needs align=end"),
         ({"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["month", "day"]}}, "copy", "calendar need time"),
-        ({"kind": "mlr", "ranks": [8], "blocks": {"change_points": [4]}}, "copy", "change points need the values"),
+        ({"kind": "mlr", "ranks": [8], "blocks": {"change_points": [4]}}, "copy", "change points need values"),
         (["mlr", "swa"], "copy", "lists 2 kinds for 3 layers"),
     ],
 )
@@ -122,7 +122,7 @@ def test_what_does_not_go_together_is_refused(attention: Any, convert: str, mess
 
 def test_an_adapted_model_is_not_adapted_again() -> None:
     pipeline = adapt(tiny_pipeline("bolt"), "mlr").pipeline
-    with pytest.raises(UserError, match="adapted already: adapt its original"):
+    with pytest.raises(UserError, match=r"adapted already: call restore\(\)"):
         adapt(pipeline, "swa")
 
 
@@ -290,12 +290,12 @@ def test_plain_loaders_fail(tmp_path: Path) -> None:
             loader.from_pretrained(folder)
     with pytest.raises((OSError, AssertionError, ValueError)):
         FAMILY["bolt"].model_class().from_pretrained(folder)
-    with pytest.raises(UserError, match=r"holds an adapted model: tsattn.chronos.load_adapted opens it"):
+    with pytest.raises(UserError, match=r"holds an adapted model: open it with tsattn.chronos.load_adapted"):
         open_pipeline(folder)
-    with pytest.raises(UserError, match=r"saved by AdaptedChronos.save"):
+    with pytest.raises(UserError, match=r"save an adapted model with AdaptedChronos.save"):
         adapted.model.save_pretrained(tmp_path / "other")
     assert not (tmp_path / "other").exists()
-    with pytest.raises(UserError, match="not trained by its pipeline's own fit"):
+    with pytest.raises(UserError, match="would lose the swapped attention: train the predictor chronos"):
         adapted.pipeline.fit([torch.zeros(20)])
 
 
@@ -305,7 +305,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exists already"):
         adapted.save(folder)
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match="it is not overwritten"):
+    with pytest.raises(UserError, match="is not overwritten; name another"):
         adapted.save(tmp_path / "mine", overwrite=True)
     with pytest.raises(UserError, match=r"it has no adapted.json"):
         load_adapted(tmp_path / "mine")
@@ -317,7 +317,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
         ("attention_implementation", "somebody/kernels", "is damaged: somebody/kernels is no attention_implementation"),
     ]:
         (folder / "adapted.json").write_text(json.dumps(record | {name: value}))
-        with pytest.raises(UserError, match=r"damaged: adapted.json is not the file that was written"):
+        with pytest.raises(UserError, match=r"damaged: adapted.json is missing or was changed"):
             load_adapted(folder)
         write_checksums(folder, [folder / "adapted.json", folder / "adapted.safetensors"])
         with pytest.raises(UserError, match=message):
@@ -325,7 +325,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
     (folder / "adapted.json").write_text(json.dumps(record))
     write_checksums(folder, [folder / "adapted.json", folder / "adapted.safetensors"])
     (folder / "adapted.safetensors").write_bytes((folder / "adapted.safetensors").read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is not the file that was written"):
+    with pytest.raises(UserError, match=r"damaged: adapted.safetensors is missing or was changed"):
         load_adapted(folder)
 
 
@@ -337,7 +337,7 @@ def test_an_absent_model_gives_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp
         open_pipeline("somebody/model", revision="abc")
     with pytest.raises(UserError, match="dtype of a Chronos model must be one of auto, float32, bfloat16"):
         open_pipeline("amazon/chronos-2", dtype="int8")
-    with pytest.raises(UserError, match="opened by a name or folder, not by 7"):
+    with pytest.raises(UserError, match="weights must be the name or folder of a Chronos model, not 7"):
         open_pipeline(7)  # type: ignore[arg-type]
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="cannot be opened as a Chronos model"):

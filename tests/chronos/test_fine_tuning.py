@@ -157,11 +157,11 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     forecast = made.predict()
     same(load(tmp_path / "run").predict(toy_frame.iloc[:-40]), made.predict(toy_frame.iloc[:-40]))
     assert not forecaster(swapped).predict(toy_frame)["predictions"].equals(forecast["predictions"])
-    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so no training can start from it"):
+    with pytest.raises(UserError, match="tiny-bolt_mlr has no trained weights to start from"):
         made.fine_tune(toy_frame)
     same(made.predict(), forecast)
     checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
-    with pytest.raises(UserError, match="that of one trained network, and tiny-bolt_mlr is none"):
+    with pytest.raises(UserError, match="trained network can resume from a checkpoint, not tiny-bolt_mlr"):
         forecaster({**swapped, "calibrate": 4}).fit(toy_frame, checkpoint=checkpoint)
 
 
@@ -170,16 +170,16 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     [
         ({"trained": "some"}, "trained must be null or one of all, attention, lora, not 'some'"),
         ({"convert": "tune"}, "convert must be one of copy, rotate, project, fresh, not 'tune'"),
-        ({"calibrate": 3}, "calibrate is of a swapped attention: give attention, or leave calibrate out"),
-        ({"attention": "swa", "convert": "fresh"}, "attention that starts afresh forecasts nothing of use"),
+        ({"calibrate": 3}, "calibrate needs a swapped attention: give attention, or leave calibrate out"),
+        ({"attention": "swa", "convert": "fresh"}, "convert: fresh starts with random attention weights"),
         ({"attention": "swo"}, "unknown attention 'swo' .did you mean swa..; valid: standard"),
-        ({"trained": "all", "context_length": 9}, "one that is fitted has that of the data"),
+        ({"trained": "all", "context_length": 9}, "a fitted Chronos takes data.context_length"),
         ({"lora_rank": 0}, "lora_rank must be at least 1"),
         ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
-        ({"where": [0]}, "where is of a swapped attention, or of trained: attention or lora; .*, or leave it out"),
+        ({"where": [0]}, "where needs attention, or trained: attention or lora; .*, or leave where out"),
         (
             {"kind": "chronos-tiny"},
-            "chronos-tiny is no longer included: name tiny, the pretrained model that",
+            "chronos-tiny is no longer included: use tiny, the pretrained model that",
         ),
     ],
     ids=str,
@@ -226,7 +226,7 @@ def test_the_record_beside_the_weights_runs_nothing(tmp_path: Path, monkeypatch:
         state["record"] = torch.frombuffer(bytearray(json.dumps({**record, **change}).encode()), dtype=torch.uint8)
         with torch.device("meta"):
             again = ChronosNetwork(toy_task(), Output(LEVELS), weights="a/model", trained="all", attention=MLR)
-        message = "weights import nothing" if "swaps" in change else "somebody/kernels is no attention_implementation"
+        message = "imports no modules" if "swaps" in change else "somebody/kernels is no attention_implementation"
         with pytest.raises((UserError, RuntimeError), match=message):
             again.load_state_dict(state, assign=True)
     assert "foreign_code" not in sys.modules

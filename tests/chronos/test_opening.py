@@ -30,7 +30,7 @@ def test_what_a_name_may_be_is_one_sentence_everywhere(name: str) -> None:
     for opening in (NamedWeights.of, open_weights, open_pipeline, lambda one: adapt(one, "swa")):
         with pytest.raises(
             UserError,
-            match=r"^weights must be .*folder .*hub such as .*, not .*; the included .* tiny$",
+            match=r"^weights must be .*folder .*hub such as .*, not .*; the included .* tiny`$",
         ) as e:
             opening(name)
         assert repr(name) in str(e.value)
@@ -41,14 +41,14 @@ def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
     adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
     for weights in (weights_of("bolt"), str(tmp_path / "adapted")):
         for opening in (NamedWeights.of, open_weights, open_pipeline):
-            with pytest.raises(UserError, match="is no model on the hub, which alone has revisions: leave"):
+            with pytest.raises(UserError, match="is a folder, and only models on the hub have revisions: leave"):
                 opening(weights, revision="abc")
 
 
 def test_a_number_of_paths_is_refused_where_none_are_drawn() -> None:
     for family, more in (("bolt", {}), ("chronos2", {"trained": "all"})):
         predictor = build_predictor({"kind": "chronos", "weights": weights_of(family), "num_samples": 7, **more})
-        with pytest.raises(UserError, match=r"num_samples is of Chronos-T5, .*; leave num_samples out"):
+        with pytest.raises(UserError, match=r"num_samples is for Chronos-T5 only, .*: leave num_samples out"):
             predictor.build(toy_task(20, 2, 1), Output())
 
 
@@ -58,9 +58,9 @@ def test_an_adapted_folder_keeps_its_swap(tmp_path: Path) -> None:
     def network(**options: Any) -> ChronosNetwork:
         return ChronosNetwork(toy_task(), Output(), weights=str(tmp_path / "adapted"), **options)
 
-    with pytest.raises(UserError, match="adapted: its swapped layers are those that are trained; leave where out"):
+    with pytest.raises(UserError, match="adapted, so its swapped layers are trained: leave where out"):
         network(trained="attention", where=[0])
-    with pytest.raises(UserError, match="is adapted already, by attention of its own: leave attention out, or give"):
+    with pytest.raises(UserError, match="has a swapped attention already: leave attention out, or give"):
         network(trained="lora", attention="mlr")
     names = [name for name, part in network(trained="attention").named_parameters() if part.requires_grad]
     assert names
@@ -100,7 +100,7 @@ def changed(
         ("chronos2", lambda c: c.update(d_model="wide"), None, "cannot be opened .*'d_model'"),
         ("t5", lambda c: c.update(chronos_pipeline_class="P"), None, "pipeline is 'P'; valid: ChronosPipeline, "),
         ("bolt", lambda c: c.update(model_type="bert"), None, "its model_type is 'bert'"),
-        ("t5", lambda c: c["chronos_config"].update(model_type="causal"), None, "decoders only cannot be adapted"),
+        ("t5", lambda c: c["chronos_config"].update(model_type="causal"), None, "decoder-only Chronos models cannot"),
         *(
             (family, lambda c: c.update(_attn_implementation="a/b"), None, "a/b is no attention_implementation; valid")
             for family in FAMILIES
@@ -123,10 +123,10 @@ def test_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot be opened as a Chronos model: .*header"):
         open_pipeline(folder)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(UserError, match="is no folder of a Chronos model in safetensors"):
+    with pytest.raises(UserError, match="holds no Chronos model in safetensors"):
         open_pipeline(folder)
     (folder / "config.json").write_text("{not json")
-    with pytest.raises(UserError, match=r"is no folder of a Chronos model in safetensors: .* not a valid JSON"):
+    with pytest.raises(UserError, match=r"holds no Chronos model in safetensors: .* not a valid JSON"):
         open_pipeline(folder)
 
 

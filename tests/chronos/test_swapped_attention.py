@@ -127,9 +127,9 @@ def test_gradients_reach_every_weight(family: str, kind: str) -> None:
 
 
 def test_weights_that_are_asked_for_are_refused() -> None:
-    with pytest.raises(UserError, match=r"gives no weights; tsattn\.attention\.maps computes"):
+    with pytest.raises(UserError, match=r"returns no weights; compute them with tsattn\.attention\.maps"):
         adapted("t5", "swa").model.encoder(input_ids=torch.arange(2, 20)[None], output_attentions=True)
-    with pytest.raises(UserError, match="gives no weights"):
+    with pytest.raises(UserError, match="returns no weights"):
         adapted("chronos2", "swa").model(torch.stack(series(64)), output_attentions=True)
 
 
@@ -248,9 +248,7 @@ def test_a_list_names_attentions_in_its_order() -> None:
 @pytest.mark.parametrize(("family", "kind"), [("t5", "swa"), ("chronos2", "fixed_mixing")])
 def test_attention_by_position_is_refused(family: str, kind: str) -> None:
     why = "series of a group have no order" if family == "chronos2" else "keys are tokens of the encoder"
-    with pytest.raises(
-        UserError, match=rf"attention {kind} of {STACKS[family]}.0 would go by positions, and {why}; valid"
-    ):
+    with pytest.raises(UserError, match=rf"attention {kind} uses positions, but in {STACKS[family]}.0 {why}; valid"):
         adapt(tiny_pipeline(family), kind, STACKS[family], "fresh")
 
 
@@ -261,7 +259,7 @@ def test_it_is_counted_and_calibrated(family: str) -> None:
     assert cost.loc[f"{STACKS[family]}.0", "share"] == 3.0
     if family == "chronos2":
         assert cost.loc["group.0", ["tokens", "score_flops"]].isna().all()
-        with pytest.raises(UserError, match="attention among series cannot learn from it"):
+        with pytest.raises(UserError, match=r"attention among series \(where: group\) cannot learn from it"):
             adapted.calibrate(series(60, 80))
         return
     queries, keys = {"t5": (7, 31), "bolt": (1, 17)}[family]

@@ -123,8 +123,8 @@ def test_what_is_left_unread_is_said(family: str, caplog: pytest.LogCaptureFixtu
     )
     with caplog.at_level(logging.WARNING, "tsattn"):
         forecaster.fit(frame[["unique_id", "ds", "wave", "rain"]])
-    said = [line for line in caplog.messages if "leaves covariates unread" in line]
-    assert said == ([] if family == "chronos2" else [f"tiny-{family} leaves covariates unread: rain"])
+    said = [line for line in caplog.messages if "does not use covariates" in line]
+    assert said == ([] if family == "chronos2" else [f"tiny-{family} does not use covariates: rain"])
 
 
 def test_paths_of_t5_are_drawn_from_a_seed() -> None:
@@ -190,7 +190,7 @@ def test_adapted_models_show_the_steps_that_they_look_at(family: str) -> None:
         # of Chronos-2 patches of the horizon too
         assert (stamps[-1] > last) == (family == "chronos2")
     assert {layer.token for layer in layers} == {"step" if family == "t5" else "patch"}
-    with pytest.raises(UserError, match=f"attention of tiny-{family} is that of its own library, .* --attention stand"):
+    with pytest.raises(UserError, match=f"library of tiny-{family} does not return attention .* --attention stand"):
         attention_layers(built(family, toy_task(20, 4, 1), **described), batch)
 
 
@@ -351,7 +351,7 @@ def test_a_context_of_one_number_is_forecast_in_original_units(family: str) -> N
 def test_t5_keeps_the_level_and_says_what_it_cannot_see() -> None:
     predictor = opened(weights_of("t5"))
     predictor(batch_at(0.0))
-    with pytest.warns(UserWarning, match="tells steps of 17 % of the level of a series apart, and some series change"):
+    with pytest.warns(UserWarning, match="resolves steps of 17 % of the level of a series, and some series change"):
         predictor(batch_at(LEVEL))
     predictor(Batch(torch.full((1, 64, 1), 5.0)))
 

@@ -66,7 +66,7 @@ def test_an_exported_run_forecasts_without_this_package(run: Path, capsys: pytes
     said = capsys.readouterr().out
     assert "takes context (batch, 48, 2) float64" in said
     assert "gives forecast (batch, 12, 2) float64" in said
-    assert "attention mlr is written out" in said
+    assert "attention mlr is exported as plain operators" in said
     assert "model.pt2 exists already" in refusal(["export", "--run", str(run)], capsys)
     table = pd.read_csv("new.csv", index_col="date", parse_dates=True)
     np.save("context.npy", np.stack([table[-48:].to_numpy(), table[-60:-12].to_numpy(), table[:48].to_numpy()]))

@@ -175,7 +175,7 @@ def test_predict_from_fewer_rows_than_the_context_warns_of_it_once(
     for more in ([], ["--overwrite"]):  # a handler that stays would repeat every line
         assert main([*words, *more]) == 0
         assert capfd.readouterr().err.splitlines() == [
-            f"warning: {short}: column rain is not used (covariates are used if they are named)",
+            f"warning: {short}: column rain is not used (name covariates to use them)",
             "warning: 1 of 1 series have fewer rows than context_length 48; their contexts are padded",
         ]
 

@@ -69,7 +69,7 @@ def test_check_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "  channels: 1, not 7" in lines
     assert lines[-1].split() == ["co2", "ok"]
     assert sum(line.endswith("not here") for line in lines) == len(CARDS) - 2
-    assert captured.err == f"error: not as on the card, or not in {tmp_path}: ETTh1\n"
+    assert captured.err == f"error: missing from {tmp_path}, or different from the card: ETTh1\n"
 
 
 def test_fetch_says_how_far_the_file_is_verified(

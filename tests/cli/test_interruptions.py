@@ -57,7 +57,7 @@ def test_a_command_that_still_imports_says_how_to_resume(
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(process, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     assert ended.returncode == 130, ended.stderr
-    found = re.fullmatch(r"interrupted: (?:run|go on with) `tsattn ([^`]*)`.*\n", ended.stderr)
+    found = re.fullmatch(r"interrupted: (?:run|resume with) `tsattn ([^`]*)`.*\n", ended.stderr)
     assert found, ended.stderr
     assert shlex.split(found[1]) == words
 

@@ -111,7 +111,7 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
     step = {"epochs": 9, "accumulated": 4}[way]
     ended = stopped(step, signal, words(long_csv, run, way), tmp_path)
     assert ended.end() == 130, ended.said()
-    assert ended.said().splitlines()[-1] == f"interrupted: go on with `tsattn fit --resume {run}`"
+    assert ended.said().splitlines()[-1] == f"interrupted: resume with `tsattn fit --resume {run}`"
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == step + 1
     moved = tmp_path / "elsewhere"  # a run folder may be moved
     shutil.move(run, moved)
@@ -162,7 +162,7 @@ def test_only_an_unfinished_run_goes_on(
     for command, message in (
         (["--resume", str(run)], f"the run {run} is finished: its results are in {run / 'metrics.json'}"),
         (["--resume", str(tmp_path / "empty")], "is not the folder of a run: it has no config.yaml"),
-        (["--resume", str(run), "--model.learning_rate=1"], "continues a run as it was, and takes no other option"),
+        (["--resume", str(run), "--model.learning_rate=1"], "keeps the configuration of the run; the only other"),
     ):
         assert message in refusal(["fit", *command], capsys)
 
@@ -284,8 +284,8 @@ def test_too_little_memory_names_the_batch_size(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     for owner, name, message in (
-        (NetworkPredictor, "forward", "has not the memory to forecast 113 windows at once: try --data.eval_batch_size"),
-        (ForecastingModule, "training_step", "has not the memory for batches of 64 windows: try --data.batch_size 32"),
+        (NetworkPredictor, "forward", "device memory for a forecast of 113 windows at once: try --data.eval_batch"),
+        (ForecastingModule, "training_step", "out of device memory for batches of 64 windows: try --data.batch_size"),
     ):
         monkeypatch.setattr(owner, name, full)
         assert main(words(long_csv, tmp_path / name, "epochs")) == 2
@@ -309,7 +309,7 @@ def test_a_folder_that_is_removed_meanwhile_is_one_sentence(
     command = [*words(long_csv, run, "steps"), *more]
     ended = Worker(command, tmp_path, partial(without_folder, run, *PHASES[phase]))
     assert ended.end() == 2, ended.said()
-    sentence = f"error: the run folder {run} was removed while the run went on; start the run again"
+    sentence = f"error: the run folder {run} was removed during the run; start the run again"
     assert ended.said().splitlines()[-1] == sentence
 
 

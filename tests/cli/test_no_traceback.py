@@ -111,4 +111,4 @@ def test_an_output_that_cannot_be_written_is_one_sentence() -> None:
         words = [sys.executable, "-m", "tsattn", "--help"]
         ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
     assert ended.returncode == 2
-    assert ended.stderr == "error: the system refuses to go on: No space left on device\n"
+    assert ended.stderr == "error: the operating system reports: No space left on device\n"

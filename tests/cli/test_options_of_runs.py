@@ -23,7 +23,7 @@ def test_predict_draws_its_forecast_and_says_where(
 ) -> None:
     words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv")]
     assert main(words) == 0
-    assert f"{tmp_path / 'out_plot.png'}: 2 channels, drawn\n" in capsys.readouterr().out
+    assert f"{tmp_path / 'out_plot.png'}: plot of 2 channels\n" in capsys.readouterr().out
     assert (tmp_path / "out_plot.png").stat().st_size > 5000
     (tmp_path / "out.csv").unlink()
     assert "out_plot.png exists already; name another file with --figure, or add --over" in refusal(words, capsys)
@@ -49,10 +49,10 @@ def test_a_finished_run_is_trained_longer(
     first = json.loads((run / "metrics.json").read_text())
     capsys.readouterr()
     for words, message in (
-        ([], f"the run {run} is finished: its results are in {run / 'metrics.json'}; --trainer.max_steps (or max_epo"),
-        (["--trainer.max_steps=3"], "is trained for 3 steps already, and 3 are asked for in all: --trainer.max_steps"),
-        (["--trainer.max_steps=2"], "is trained for 3 steps already, and 2 are asked for in all"),
-        (["--model.mup=true"], "takes no other option than --trainer.max_steps, --trainer.max_epochs, --trainer.max_t"),
+        ([], f"the run {run} is finished: its results are in {run / 'metrics.json'}; to train it longer, add a higher"),
+        (["--trainer.max_steps=3"], "is trained for 3 steps already, and --trainer.max_steps is 3: give a number"),
+        (["--trainer.max_steps=2"], "is trained for 3 steps already, and --trainer.max_steps is 2"),
+        (["--model.mup=true"], "the only other options are --trainer.max_steps, --trainer.max_epochs, --trainer.max_t"),
     ):
         assert main(["fit", "--resume", str(run), *words]) == 2
         assert message in capsys.readouterr().err
@@ -103,13 +103,13 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
     assert 0 < moved < 1e-6  # one step of AdamW
     capsys.readouterr()
     for more, message in (
-        (["--refit"], "of --start and --refit give one"),
+        (["--refit"], "give --start or --refit, not both"),
         (["--attention=swa"], "the checkpoint is of another model"),
     ):
         assert message in refusal([*words, *more, f"--run={tmp_path / 'other'}"], capsys)
     of_no_model = ["fit", "--start", str(tmp_path), *words[3:], f"--run={tmp_path / 'other'}"]
     assert "is not the folder of a trained model" in refusal(of_no_model, capsys)
-    assert "began with the weights of another" in refusal(
+    assert "began with --start, so it cannot be resumed" in refusal(
         ["fit", "--resume", str(run), "--trainer.max_steps=3"], capsys
     )
 
@@ -153,7 +153,7 @@ def test_residuals_are_drawn_and_nothing_is_replaced_unasked(
     figure = tmp_path / "residuals.png"
     words = ["validate", "--run", str(of_three), "--figure", str(figure)]
     assert main(words) == 0
-    assert f"{figure}: residuals, drawn" in capsys.readouterr().out
+    assert f"{figure}: plot of the residuals" in capsys.readouterr().out
     assert figure.stat().st_size > 0
     assert "exists already" in refusal(words, capsys)
     assert main([*words, "--overwrite"]) == 0
@@ -166,7 +166,7 @@ def test_a_run_remembers_how_its_file_is_written(tmp_path: Path, capsys: pytest.
         text = rows.assign(ds=rows.ds.dt.strftime("%d/%m/%y %H"))
         text.to_csv(path, sep=";", decimal=",", encoding="latin-1", index=False)
     run = tmp_path / "run"
-    assert "separates its cells with ';', not with ','; give that as separator" in refusal(
+    assert "separates its cells with ';', not with ','; give `--data.separator" in refusal(
         ["fit", *TINY, f"--data.path={paths[0]}", f"--run={run}"], capsys
     )
     written_so = ["--data.separator=;", "--data.decimal=,", "--data.encoding=latin-1", "--data.date_format=%d/%m/%y %H"]

@@ -121,11 +121,11 @@ def test_a_closed_form_that_was_killed_is_fitted_again(
     assert not (run / "metrics.json").exists()
     capsys.readouterr()
     assert main(["fit", "--resume", str(run)]) == 0
-    assert f"going on with {run}\n" in capsys.readouterr().out
+    assert f"resuming {run}\n" in capsys.readouterr().out
     assert metrics(run) == metrics(tmp_path / "whole")
     assert "is finished" in refusal(["fit", "--resume", str(run)], capsys)
     longer = ["fit", "--resume", str(run), "--trainer.max_steps=50"]
-    assert "ridge is fitted at once, so it cannot be trained longer" in refusal(longer, capsys)
+    assert "ridge is not trained in steps, so it cannot be trained longer" in refusal(longer, capsys)
     assert metrics(run) == metrics(tmp_path / "whole")
 
 
@@ -177,7 +177,7 @@ def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
     monkeypatch.setattr(ForecastingModule, "training_step", counted)
     capsys.readouterr()
     assert main(["fit", "--resume", str(run)]) == 0
-    assert f"going on with {run} after step 12 of member_1_seed_0\n" in capsys.readouterr().out
+    assert f"resuming {run} after step 12 of member_1_seed_0\n" in capsys.readouterr().out
     assert taken == list(range(6 if step else 0, 12)), "from the last checkpoint of the second network"
     assert metrics(run) == metrics(whole)
     assert_same_weights(weights(RunFolder(run).best), weights(RunFolder(whole).best))
@@ -189,7 +189,7 @@ def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pyt
     before = metrics(run)
     shorter = ["fit", "--resume", str(run), "--trainer.max_steps=5"]
     assert main(shorter) == 2
-    assert "is trained for 6 steps already, and 5 are asked for in all" in capsys.readouterr().err
+    assert "is trained for 6 steps already, and --trainer.max_steps is 5" in capsys.readouterr().err
     assert metrics(run) == before
     first = weights(RunFolder(run).best)
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=12"]) == 0

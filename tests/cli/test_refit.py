@@ -90,7 +90,7 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     assert "refitted" not in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "best.csv", parse_dates=["date"]), other)
     run.refit.write_bytes(run.best.read_bytes())
-    assert "checkpoints/refit.ckpt is not the file that was written" in refusal(words[:3], capsys)
+    assert "checkpoints/refit.ckpt is missing or was changed" in refusal(words[:3], capsys)
 
 
 def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(

@@ -49,12 +49,12 @@ CO2 --model.learning_rate x :: must be a number, not x
 CO2 --model.quantiles 0.1,0.9 :: must be a list, such as "[a, b]", not 0.1
 CO2 --model.backbone=ridge --trainer.max_steps 5 :: --trainer.max_steps would do nothing: ridge is not trained
 CO2 --model.backbone=ridge --model.mup=true :: --model.mup would do nothing: ridge is not trained; valid are --mod
-CO2 --model.backbone=ridge --ckpt_path=best.ckpt :: a checkpoint to go on from is that of one trained network, and ridge
-CO2 --refit true :: --refit takes no value, not true
+CO2 --model.backbone=ridge --ckpt_path=best.ckpt :: single trained network can resume from a checkpoint, not ridge
+CO2 --refit true :: --refit takes no value: write --refit alone, without true
 CO2 --print_config=skip_null :: --print_config takes no value
 CO2 --run=a --run=b :: --run is given 2 times, as a, b; give it once
 predict --run=r --input=a.csv --input=b.csv :: --input is given 2 times, as a.csv, b.csv; give
-predict --run x new.csv :: the run folder x is not there
+predict --run x new.csv :: the run folder x does not exist
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR
 export --run x --fromat onnx :: unknown argument --fromat
@@ -67,29 +67,29 @@ TOY --trainer.logger=CometLogger :: CometLogger needs a package that is not inst
 TOY --trainer.callbacks+=RichProgressBar :: RichProgressBar needs a package that is not installed: `RichProgressBar` req
 TOY "--trainer.callbacks={class_path: Timer, init_args: {duration: x}}" :: Timer cannot be made:
 TOY --trainer.accelerator=tpu :: the trainer cannot be made: Requirement 'torch_xla
-TOY --run=@RUN :: exists already; nothing is overwritten
+TOY --run=@RUN :: exists already; name another folder with --run
 fit --resume @RUN --detail x :: to train it longer, --refit and --detail
 
-test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing beside --run: a trained model
-test --run @RUN --attention swa :: --attention would do nothing beside --run
-test --run @RUN --data.init_args.context_length=24 :: context_length would do nothing beside --run
-test --run @RUN --config co2_mlr.yaml :: test --run takes the configuration of the run; valid with it are
+test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing with --run: a trained model
+test --run @RUN --attention swa :: --attention would do nothing with --run
+test --run @RUN --data.init_args.context_length=24 :: context_length would do nothing with --run
+test --run @RUN --config co2_mlr.yaml :: uses the configuration of the run: leave out --config; valid with --run are
 test --run @RUN --horizon=3 :: unknown argument --horizon
-test --run @RUN --detail x :: --detail takes no value, not x
+test --run @RUN --detail x :: --detail takes no value: write --detail alone, without x
 test --run @RUN --trainer.devices=2 :: test runs on one device, so that no window counts twice
 test --run @RUN --by week :: one of series, step, origin, not week
-test --run @RUN --output by.csv :: give --by, too
+test --run @RUN --output by.csv :: add --by series, --by step
 test --run @RUN --by step --output by.txt :: must end in .csv or .parquet
-predict --run @RUN --data.test_rows=50 :: --data.test_rows would do nothing beside --run
-predict --run @RUN --input x.csv --data.path y.csv :: --data.path would do nothing beside --run and --inp
+predict --run @RUN --data.test_rows=50 :: --data.test_rows would do nothing with --run
+predict --run @RUN --input x.csv --data.path y.csv :: --data.path would do nothing with --run and --inp
 predict --run @RUN --horizon=0 :: --horizon must be a whole number of at least 1, not 0
 predict --run x --level abc :: --level must be a number, or a list, such as "[80, 95]", not abc
 predict --run @RUN --output out.txt :: out.txt must end in .csv or .parquet
-predict --run @RUN --output no/such/out.csv :: the folder no/such of out.csv is not there
+predict --run @RUN --output no/such/out.csv :: the folder no/such for out.csv does not exist
 attention --run @RUN --window 109 :: window must be from 0 to 108, or from -109 for the first to -1 for the last, of the
-attention --run @RUN --layer 0;1 :: --layer must be all, or numbers as 0,2, not 0;1
+attention --run @RUN --layer 0;1 :: --layer must be all, or numbers such as 0,2, not 0;1
 attention --run @RUN --series x :: there is no series x; valid: series
-attention --run @RUN --window 0 --input new.csv :: leave --input and --series out
+attention --run @RUN --window 0 --input new.csv :: leave out --input and --series
 attention --run @RUN --output a.csv --head 0 :: a table has all layers, heads and levels
 report @RUN :: run is a run: see its forecast.png, or `tsattn compare
 
@@ -120,7 +120,7 @@ benchmark --suite none :: no suite none: neither a file nor one of accuracy, are
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
 benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
 benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0
-benchmark --suite ett --folder @CSV :: --folder is a folder, but @CSV is a file; name another
+benchmark --suite ett --folder @CSV :: --folder must be a folder, but @CSV is a file
 report :: report needs records
 report nowhere :: nowhere holds no records; name a folder with a records.parquet
 report a b :: several records make one page: name its folder with --output DIR
@@ -224,7 +224,7 @@ def test_an_input_is_never_overwritten(
     shutil.copy(csv, "mine.csv")
     for words in ("predict --input mine.csv", "test --by step --data.path mine.csv", "attention --data.path mine.csv"):
         typed = [*words.split(), "--run", str(run), "--output", "mine.csv", "--overwrite"]
-        assert "mine.csv is read as input and would be lost" in refusal(typed, capsys)
+        assert "mine.csv is an input file and would be overwritten" in refusal(typed, capsys)
         assert Path("mine.csv").read_bytes() == csv.read_bytes()
 
 

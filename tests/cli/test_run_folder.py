@@ -90,7 +90,7 @@ def test_a_named_folder_that_appears_while_data_are_read_stays(
     thesis = tmp_path / "run" / "thesis.tex"
     while_data_are_read(monkeypatch, lambda: (thesis.parent.mkdir(), thesis.write_text("years of work")))
     assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={thesis.parent}")) == 2
-    assert "exists already; nothing is overwritten" in capsys.readouterr().err
+    assert "exists already; name another folder with --run" in capsys.readouterr().err
     assert [*thesis.parent.iterdir()] == [thesis]
 
 
@@ -180,7 +180,7 @@ def test_a_run_is_not_gone_on_with_from_another_checkpoint_than_was_written(
     whole = last.read_bytes()
     torch.save({**checkpoint, "state_dict": {k: 1.5 * v for k, v in checkpoint["state_dict"].items()}}, last)
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=6"]) == 2
-    assert "is damaged: checkpoints/last.ckpt is not the file that was written" in capsys.readouterr().err
+    assert "is damaged: checkpoints/last.ckpt is missing or was changed" in capsys.readouterr().err
     last.write_bytes(whole)
     sums.write_text("")
     assert main(["test", "--run", str(run)]) == 2

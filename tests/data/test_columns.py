@@ -108,9 +108,9 @@ def test_a_usual_target_beside_others_asks_which_are_targets(usual: str, others:
 def test_two_ids_at_one_time_stamp_ask_for_their_column(tmp_path: Path) -> None:
     frame = pd.DataFrame({"store": np.repeat([1, 2], 40), "ds": np.tile(DAYS, 2), "y": 1.0})
     frame.to_parquet(tmp_path / "t.parquet", index=False)
-    hint = "(if the rows are of several series, name id_column)"
+    hint = "For several series, name the id column: `--data.id_column` (Python: `id_column=`)"
     assert hint in refusal(frame, target="y")
-    more = "(if the rows are of more series, list all columns of ids in id_column)"
+    more = "For several series, list all id columns: `--data.id_column` (Python: `id_column=`)"
     assert more in refusal(frame.assign(unique_id="a"), target="y")
     with pytest.raises(UserError, match=re.escape(hint)):
         convert(tmp_path / "t.parquet", tmp_path / "out", TableOptions(target="y"))
@@ -152,7 +152,7 @@ CASES = [
     (FIVE.assign(ds=np.arange(5) / 2), {}, "row 1 ... column ds is not a date"),
     (stamped("2020-01-01", "2020-01-02T00:00Z", "2020-01-03"), {}, "row 2: ... time zone"),
     (stamped(ZONED.to_pydatetime(), pd.Timestamp("2020-01-02").to_pydatetime()), {}, "row 2: ... time zone"),
-    (long_frame({"a": 1, "b": 2}, "MS"), {}, "no series has the 3 rows ... give the frequency"),
+    (long_frame({"a": 1, "b": 2}, "MS"), {}, "no series has the 3 rows ... `--data.frequency`"),
     (FIVE, {"frequency": "hourly"}, "'hourly' is not a frequency"),
     (
         FIVE.assign(p=["hot", "1", "2", "3", "4"]),
@@ -245,7 +245,7 @@ def test_numbers_where_categories_were_trained_on_are_refused_and_many_categorie
     data = fitted(["a", "b"] * 20)
     with pytest.raises(UserError, match="the frame has numbers in covariate sky; the model was trained on categories"):
         read_for(data, table(["1", "2", "3"]))
-    with pytest.raises(UserError, match="covariate sky has 280 categories in the training rows; give at most 256"):
+    with pytest.raises(UserError, match="covariate sky has 280 categories in the training rows; use at most 256"):
         fitted([f"kind {number}" for number in range(400)])
 
 
@@ -337,7 +337,7 @@ def cell(frame: pd.DataFrame, value: Any) -> pd.DataFrame:
         (lambda frame: cell(frame, np.nan), "row 3: the weight in column w is missing"),
         (lambda frame: cell(frame, "much"), "row 3: much in column w is not a number; a weight needs numbers"),
         (lambda frame: frame.rename(columns={"w": "v"}), "the frame has no weight column w; its columns are"),
-        (lambda frame: frame.assign(w=0), "every target for training has weight 0"),
+        (lambda frame: frame.assign(w=0), "every training target has weight 0"),
     ],
 )
 def test_weights_that_are_none_are_refused_by_row(change: Any, message: str) -> None:
@@ -352,9 +352,9 @@ def test_weights_that_are_none_are_refused_by_row(change: Any, message: str) -> 
     ("given", "message"),
     [
         ({"series_weights": {"a": -0.5}}, "the weight of series a must be a number of at least 0, not -0.5"),
-        ({"series_weights": [1, 2]}, "series_weights must be weights by ids"),
-        ({"series_weights": {"c": 1}}, "series_weights names c, which the frame has not got; valid are a, b"),
-        ({"row_weights": [("2024-01-01", 0)]}, "row_weights must be a list of first and last time stamp and weight"),
+        ({"series_weights": [1, 2]}, "series_weights must be weights by id"),
+        ({"series_weights": {"c": 1}}, "series_weights names c, which is not in the frame; valid are a, b"),
+        ({"row_weights": [("2024-01-01", 0)]}, "must be lists of first time stamp, last time stamp and weight"),
         ({"row_weights": [("soon", "2024-01-02", 1)]}, "'soon' is not a date"),
         ({"row_weights": [("2023-01-01", "2023-01-02", 1)]}, "row_weights: the frame has no row from 2023-01-01 to"),
         ({"row_weights": [("2024-01-01 00:00+00:00", "2024-01-02", 1)]}, "no time zone, so row_weights must"),

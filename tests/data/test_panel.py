@@ -53,7 +53,7 @@ def test_channels_become_series_in_the_order_of_their_names() -> None:
     long = frame.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
     assert panel.ids == ("m", "n")
     assert_same(panel, panel_from_frame(long))
-    with pytest.raises(UserError, match="has series already"):
+    with pytest.raises(UserError, match="has an id column already"):
         panel.channels_as_series()
 
 
@@ -98,9 +98,9 @@ def test_future_of_other_series_and_of_steps() -> None:
     panel = panel_from_frame(table, future_covariates=["f"])
     future = pd.DataFrame({"unique_id": ["b", "a", "a"], "ds": [20, 21, 20], "f": [0.0, 5.0, 4.0]})
     assert with_future(panel, future).ahead.tolist() == [[4.0], [5.0]]
-    with pytest.raises(UserError, match="is of series 'b', not of any in the series"):
+    with pytest.raises(UserError, match="has series 'b', but none of the series"):
         with_future(panel, future[:1])
-    with pytest.raises(UserError, match=r"row 1: time stamp 19 of series a does not come after the last row"):
+    with pytest.raises(UserError, match=r"row 1: time stamp 19 of series a is not after the last row"):
         with_future(panel, future[1:].assign(ds=[19, 20]))
     with pytest.raises(UserError, match="is there twice"):
         with_future(panel, future[1:].assign(ds=20))
@@ -149,12 +149,12 @@ def test_panels_that_do_not_fit_are_refused() -> None:
     frame = full_frame(gaps=False)
     panel = read(frame)
     late = frame.assign(ds=frame["ds"] + pd.Timedelta("30D 7min"))
-    with pytest.raises(UserError, match="the later rows of series s0 are not on the time grid of those before"):
+    with pytest.raises(UserError, match="the later rows of series s0 are not on the time grid of the rows before"):
         appended(panel, read(late))
-    with pytest.raises(UserError, match=r"have channels \('z',\), those before \('y', 'z'\)"):
+    with pytest.raises(UserError, match=r"have channels \('z',\), but earlier rows \('y', 'z'\)"):
         appended(panel, read(frame, target="z"))
     zoned = frame.assign(ds=frame["ds"].dt.tz_localize("UTC"))
-    with pytest.raises(UserError, match="time stamps need one in both or in neither"):
+    with pytest.raises(UserError, match="give both a time zone, or neither"):
         appended(panel, read(zoned))
 
 

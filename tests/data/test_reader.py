@@ -170,7 +170,7 @@ def test_a_point_beside_decimal_commas_is_no_mark_of_decimals(tmp_path: Path, ce
     values = zip(pd.date_range("2024", periods=6), (7, 8, 9, cell, 3, 4), strict=True)
     path, german = tmp_path / "own.csv", TableReader.of({"separator": ";", "decimal": ","})
     path.write_text("\n".join(["date;y", *(f"{day};{value}" for day, value in values)]) + "\n")
-    message = re.escape(f"line 5: {cell} in column y is not a number; a target needs numbers (remove marks of thousand")
+    message = re.escape(f"line 5: {cell} in column y is not a number; a target needs numbers (remove thousands separat")
     with pytest.raises(UserError, match=message):
         german.read(path)
     with pytest.raises(UserError, match=message):
@@ -246,7 +246,7 @@ def test_future_that_stops_early_is_refused_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda f: f.assign(unique_id="c"), "of series 'c', not of any in the frame; valid are 'a', 'b'"),
+        (lambda f: f.assign(unique_id="c"), "has series 'c', but none of the frame; valid are 'a', 'b'"),
         (lambda f: f.assign(ds=f["ds"] - pd.Timedelta(6, "D")), "of future values, row 1: .* twice"),
         (lambda f: f.drop(columns="promo"), "has no future covariate column promo"),
         (lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC")), "time zone UTC"),
@@ -265,7 +265,7 @@ def test_a_future_within_a_gap_of_the_history_is_refused() -> None:
     frame = long_frame({"a": 9}).assign(x=1.0)
     gap = frame.loc[[4], ["unique_id", "ds", "x"]]
     message = refusal(frame.drop(index=4), future=gap, future_covariates=["x"])
-    assert "row 1: time stamp 2020-01-05 00:00:00 of series a does not come after the last row with a target" in message
+    assert "row 1: time stamp 2020-01-05 00:00:00 of series a is not after the last row with a target" in message
 
 
 def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -273,7 +273,7 @@ def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogC
     known, future = frame[frame["y"].notna()], frame.loc[frame["y"].isna(), ["unique_id", "ds", "price", "promo"]]
     more = pd.concat([future.assign(unique_id="x")[:3], future, future.assign(unique_id="z")])
     assert_same(panel_from_frame(known, future=more, **ROLES), panel_from_frame(frame, **ROLES))
-    assert logged(caplog) == ["the frame of future values: left out 2 series that the frame has not got: 'x', 'z'"]
+    assert logged(caplog) == ["the frame of future values: left out 2 series that are not in the frame: 'x', 'z'"]
     more.iloc[4, more.columns.get_loc("ds")] = more.iloc[3]["ds"]
     message = refusal(known, future=more, **ROLES)
     assert message.startswith("the frame of future values, row 5: time stamp")
@@ -289,7 +289,7 @@ def test_future_may_write_ids_as_text_that_are_numbers_in_the_table() -> None:
     for table in (future, more):
         assert_same(panel_from_frame(known, future=table, **ROLES), panel_from_frame(frame, **ROLES))
     message = refusal(known, future=future.replace({"unique_id": {"1": "8", "2": "9"}}), **ROLES)
-    assert "of series '8', '9', not of any in the frame; valid are 1, 2" in message
+    assert "has series '8', '9', but none of the frame; valid are 1, 2" in message
 
 
 def test_covariates_without_any_future_are_named() -> None:

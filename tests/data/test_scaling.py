@@ -146,7 +146,7 @@ def test_known_ids_keep_their_scale_and_new_ones_take_their_own(caplog: pytest.L
     panel = panel_from_frame(other[::-1])  # and in another order
     caplog.clear()
     mean, scale = series_units(panel, scaler)
-    assert logged(caplog) == ["1 of 4 series not trained on; each is scaled by the rows given of it"]
+    assert logged(caplog) == ["1 of 4 series were not in the training; each is scaled by its given rows"]
     for number, name in enumerate(panel.ids):
         saved = scaler.series_mean[scaler.ids.index(name)] if name in scaler.ids else None
         y = other[other.unique_id == name].y
@@ -177,7 +177,7 @@ def test_a_series_without_a_training_value_takes_the_scale_of_all(caplog: pytest
     frame = long_frame({"a": 100, "b": 50, "c": 50})[["unique_id", "ds", "y"]]
     frame.loc[(frame.unique_id == "b") & (frame.groupby("unique_id").cumcount() < 40), "y"] = np.nan
     scaler = prepared(frame).scaler
-    assert "1 of 3 series have no training value in some channel; these channels take" in " ".join(logged(caplog))
+    assert "1 of 3 series have no training value in some channel; these channels use" in " ".join(logged(caplog))
     assert (scaler.series_mean[1], scaler.series_scale[1]) == (scaler.mean, scaler.scale)
     assert scaler.series_mean[2] != scaler.mean
 
@@ -222,9 +222,9 @@ def test_lambdas_are_the_most_likely_ones_of_the_training_rows(scaling: str) -> 
 @pytest.mark.parametrize(
     ("transform", "value", "message"),
     [
-        ("log", 0.0, r"log takes values above 0, but column y has 0 in row 4 of series b, 2024-01-04 .*: log1p takes"),
-        ("box_cox", -2.0, "box_cox takes values above 0, but column y has -2 in row 4 of series b"),
-        ("log1p", -0.5, "log1p takes values of at least 0, but column y has -0.5 in row 4 of series b"),
+        ("log", 0.0, r"log needs values above 0, but column y has 0 in row 4 of series b, 2024-01-04 .*: give log1p"),
+        ("box_cox", -2.0, "box_cox needs values above 0, but column y has -2 in row 4 of series b"),
+        ("log1p", -0.5, "log1p needs values of at least 0, but column y has -0.5 in row 4 of series b"),
     ],
 )
 def test_a_value_that_it_does_not_take_is_refused_by_column_and_row(transform: str, value: float, message: str) -> None:

@@ -34,7 +34,7 @@ def test_benchmark_shares_are_rounded_as_the_literature_does() -> None:
         whole = train + val + test
         assert CARDS["weather"].split(range(whole)) == Split(train, train + val, whole)
     for shares in ((0, 0.1), (0.7, 0), (-0.1, 0.5), (0.7, 0.3), (0.9, 0.2), (1.0, 0.1), (float("nan"), 0.1)):
-        with pytest.raises(UserError, match=f"above 0 that sum to less than 1.*{shares[0]}"):
+        with pytest.raises(UserError, match=f"above 0 and sum to less than 1.*{shares[0]}"):
             ByShare(*shares)
 
 
@@ -114,7 +114,7 @@ def test_rules_and_cuts_count_rows() -> None:
     for rows, left in ((100, 90), (50, 42), (27, 27), (28, 20)):  # a horizon of 8 at least, and a whole window before
         assert LastTenth(12, 8).split(range(rows)) == Split(left, rows, rows)
     steps = asked_rule(val_from="2020-02-10", test_from="2020-02-20")
-    with pytest.raises(UserError, match="the data count steps, so they are not split by date; give val_rows"):
+    with pytest.raises(UserError, match="the data count steps and have no dates: give val_rows"):
         steps.split(pd.RangeIndex(50))
     with pytest.raises(UserError, match=r"'30' is not a date; .*, or split data that count steps by val_rows"):
         asked_rule(val_from="30", test_from="40")
@@ -124,7 +124,7 @@ def test_rules_and_cuts_count_rows() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"train_fraction": 0.5, "val_rows": 3}, "split in one way: train_fraction and val_fraction, or val_rows"),
+        ({"train_fraction": 0.5, "val_rows": 3}, "split in one way only: leave out train_fraction and val_fraction"),
         ({"test_from": "2020-02-01"}, "needs both val_from and test_from"),
         ({"val_rows": -1, "test_rows": 3}, "val_rows must be at least 0, not -1"),
         ({"val_from": "soon", "test_from": "2020-02-01"}, "'soon' is not a date; write it like 2016-07-01"),
@@ -138,12 +138,12 @@ def test_rules_and_cuts_count_rows() -> None:
         ({"context_length": 0}, "^context_length must be at least 1, not 0$"),
         (
             {"prediction_length": 11},
-            "no series is long enough.* prediction_length 11 .*validation part.*valid: 1 to 10",
+            "every series is too short.* prediction_length 11 .*validation part.*valid: 1 to 10",
         ),
-        ({"context_length": 67}, "no series is long enough.*context_length 67 .* need 71 rows, .*training part has 70"),
+        ({"context_length": 67}, "series is too short.*context_length 67 .* need 71 rows, .*training part has 70"),
         (
             {"context_length": 28, "val_from": "2020-02-01", "test_from": "2020-03-01"},
-            "not even the longest: context_length 28 and prediction_length 4 need 32 rows.* has 31",
+            "too short, even the longest: context_length 28 and prediction_length 4 need 32 rows.* has 31",
         ),
     ],
 )

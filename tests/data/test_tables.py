@@ -139,7 +139,7 @@ def test_other_separators_decimals_and_encodings_are_read(
 def test_another_separator_is_named(tmp_path: Path) -> None:
     for separator in (";", "\t", "|"):
         message = refusal(written(tmp_path, CSV.replace(b",", separator.encode())))
-        assert f"separates its cells with {separator!r}, not with ','; give that as separator" in message
+        assert f"separates its cells with {separator!r}, not with ','; give `--data.separator`" in message
     with pytest.raises(UserError, match="separates its cells with ',', not with ';'"):
         read_table(written(tmp_path, CSV), text=TableOptions(separator=";"))
     path = written(tmp_path, b"date,y\n010220,1\n020220,2\n")
@@ -261,10 +261,10 @@ LONG = "a" * 10_000
         ("time,x\n2020-01-01,1\n", "no time column date.*time, x"),
         ("date,x\n2020-01-01,1\n2020-13-01,2\n", "line 3: 2020-13-01 .*not a date.*2016-07-01"),
         ("date,x\n1577836800,1\n1577840400,2\n", "line 2: 1577836800 .*not a date"),
-        ("date,x\n2020-01-01,1\n2020-01-02,2\n2020-01-02,3\n", "line 4: .*2020-01-02.* repeats .*must rise"),
-        ("date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n", "line 4: .*goes back before.*must rise"),
+        ("date,x\n2020-01-01,1\n2020-01-02,2\n2020-01-02,3\n", "line 4: .*2020-01-02.* repeats .*sort the rows"),
+        ("date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n", "line 4: .*goes back before.*sort the rows"),
         ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,two\n", "line 3: two in column z is not a number"),
-        ('date,x\n2020-01-01,"1,000"\n', "line 2: .*marks of thousands.*the decimal ','"),
+        ('date,x\n2020-01-01,"1,000"\n', "line 2: .*thousands separators.*the decimal ','"),
         ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,\n", "line 3: the value of z is missing.*finite"),
         ("date,x\n2020-01-01,1\n2020-01-02,-inf\n", "line 3: the value of x is infinite"),
         ("date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00,2\n", "time zone"),
@@ -305,7 +305,7 @@ def test_texts_of_every_kind_are_read(tmp_path: Path) -> None:
         ([1, np.inf, 3], [1, 2, 3], "row 2.* x .*infinite"),
         ([1, 2, 3], [2, 2, 3], "row 2.*repeats"),
         ([1, 2, 3], [2, 3, 1], "row 3.*goes back"),
-        ([1, 2, 3], [1, 2, 4], "row 1.*4 time stamps.*none of them may be filled"),
+        ([1, 2, 3], [1, 2, 4], "row 1.*4 time stamps.*max_filled 0 allows no gaps"),
     ],
 )
 def test_a_strict_reader_of_frames_names_source_and_row(values: list[float], days: list[int], said: str) -> None:
@@ -355,10 +355,10 @@ def test_a_packed_file_of_joined_ids_and_comments_is_read_and_converted(tmp_path
 @pytest.mark.parametrize(
     ("columns", "ids", "message"),
     [
-        (["a", "b"], [("x/y", "z"), ("x", "y/z")], "two series of columns a, b are both x/y/z once joined"),
+        (["a", "b"], [("x/y", "z"), ("x", "y/z")], "ids from columns a, b are joined, and two of them become x/y/z"),
         (["a", "b"], [("x", "1"), ("x", None)], "row 10: the id in column a/b is missing"),
         (["a", "c"], [("x", "1")], "has no id column a/c; its columns are a, b, ds, y"),
-        (["a/b", "c"], [("x", "1")], "id_column must name columns without '/' to join them, not"),
+        (["a/b", "c"], [("x", "1")], "id_column must name columns without '/', not"),
     ],
 )
 def test_ids_that_cannot_be_joined_are_refused(columns: list[str], ids: list[tuple[Any, Any]], message: str) -> None:

@@ -62,7 +62,7 @@ def test_two_formats_that_fit_are_refused_naming_both() -> None:
 @pytest.mark.parametrize(
     ("form", "cell", "said"),
     [
-        ("%d/%m/%Y", "31/02/2020", "31/02/2020 in column ds is not a date of the format %d/%m/%Y that the others have"),
+        ("%d/%m/%Y", "31/02/2020", "31/02/2020 in column ds is not a date of the format %d/%m/%Y of the other rows"),
         ("%d/%m/%Y", "2020-01-21", "2020-01-21 in column ds is not a date of the format %d/%m/%Y"),
         ("%m/%d/%Y", "21/01/2020", "21/01/2020 in column ds is not a date of the format %m/%d/%Y"),
         ("%Y-%m-%d", "21/01/2020", "21/01/2020 in column ds is not a date; write dates like 2016-07-01"),
@@ -322,7 +322,7 @@ def test_whole_numbers_count_steps(step: int, caplog: pytest.LogCaptureFixture) 
     assert panel.frequency == str(step)
     assert panel.time.tolist() == frame["ds"].tolist()
     assert panel.future_time(0, 3).tolist() == [7 + step * row for row in (20, 21, 22)]
-    assert logged(caplog) == ["column ds holds whole numbers that are no dates: they count steps"]
+    assert logged(caplog) == ["column ds has whole numbers that are not dates; they are read as steps"]
     holes = panel_from_frame(frame.drop(index=[3, 4, 30]), frequency=step)
     assert holes.time.tolist() == frame["ds"].tolist()
     assert_same(panel_from_frame(panel.to_frame(), frequency=panel.frequency), panel)
@@ -335,8 +335,8 @@ def test_whole_numbers_count_steps(step: int, caplog: pytest.LogCaptureFixture) 
 def test_steps_and_time_stamps_are_told_apart() -> None:
     steps, days = frame_of(range(30)), frame_of(pd.date_range("2020-01-01", periods=30))
     assert "row 1: 0 in column ds is not a date" in refusal(steps, frequency="h")
-    assert "has time stamps, but frequency '1' counts steps; valid are such as 15min" in refusal(days, frequency=1)
-    assert "has steps, what the model was fitted on time stamps" in refusal(steps, zone_of=pd.DatetimeIndex(days["ds"]))
+    assert "has time stamps, but frequency '1' counts steps; valid are, for example" in refusal(days, frequency=1)
+    assert "has steps, but the training data has time stamps" in refusal(steps, zone_of=pd.DatetimeIndex(days["ds"]))
     twice = frame_of([0, 1, 2, 2, 3])
     assert "row 4: time stamp 2 is there twice" in refusal(twice)
     assert "row 4: time stamp 5 comes 1 after the row before, but is not on the grid" in refusal(
@@ -382,7 +382,7 @@ def test_a_series_without_any_value_is_left_out(caplog: pytest.LogCaptureFixture
     empty = frame.assign(y=frame["y"].where(frame["unique_id"] != "b"))
     roles = {"static": ["kind"], "future_covariates": ["price"]}
     assert_same(panel_from_frame(empty, **roles), panel_from_frame(frame[frame["unique_id"] != "b"], **roles))
-    assert logged(caplog) == ["the frame: left out 1 of 3 series, without any value: 'b'"]
+    assert logged(caplog) == ["the frame: left out 1 of 3 series without any value: 'b'"]
     broken = empty.assign(y=empty["y"].where(empty.index != 40, np.inf))
     assert "row 41" in refusal(broken)
 
@@ -392,7 +392,7 @@ def test_a_saved_index_is_no_series(caplog: pytest.LogCaptureFixture) -> None:
     saved = frame.copy()
     saved.insert(0, "Unnamed: 0", range(len(frame)))
     assert panel_from_frame(saved).channels == ("x", "z")
-    assert logged(caplog) == ["the frame: column 'Unnamed: 0' counts the rows, as a saved index does; it is not used"]
+    assert logged(caplog)[0].startswith("the frame: column 'Unnamed: 0' only numbers the rows, as a saved index does")
     assert panel_from_frame(saved, target=["Unnamed: 0", "x"]).channels == ("Unnamed: 0", "x")
     message = refusal(saved.assign(**{"Unnamed: 0": 5.0}))
     assert "column 'Unnamed: 0' of the frame has no name in the file" in message

@@ -57,10 +57,10 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
         ([], {}, "there are no windows to measure"),
         ([windows(target_observed=torch.zeros(2, 4, 1, dtype=torch.bool))], {}, "there is no observed value to score"),
         ([windows(target=None)], {}, "windows beyond the end of the data have no target to measure against"),
-        ([windows(time=None)], {}, "windows need time stamps, (B, L + T), by which their errors are known"),
+        ([windows(time=None)], {}, "windows need time, (B, L + T): the time stamps of their steps"),
         ([windows()], {"ids": "ab"}, "windows of 2 series need series_id, (B,), the number of the series of each"),
         ([windows()], {"levels": (0.1, 0.9)}, "quantiles must include 0.5"),
-        ([windows()], {"seasonal_errors": torch.ones(2, 1)}, "seasonal_errors must be (1, 1), a row a series, not"),
+        ([windows()], {"seasonal_errors": torch.ones(2, 1)}, "seasonal_errors must be (1, 1), one row for each"),
         ([windows(target=torch.ones(2, 5, 1))], {}, "a forecast of shape (2, 4, 1) does not fit targets of shape"),
     ]
     for batches, options, message in refused:
@@ -101,9 +101,9 @@ def test_the_rule() -> None:
 
 def test_what_cannot_be_selected_by_is_refused() -> None:
     for loss, choice, message in (
-        ("mse", "crps", "weights are selected by crps only with quantiles; without them by one of mse, mae"),
-        ("pinball", None, "weights are selected by crps only with quantiles"),
-        ("mse", "wql", "weights are selected by one of mse, mae, crps, not wql"),
+        ("mse", "crps", "selection crps needs quantiles; without them, selection must be one of mse, mae"),
+        ("pinball", None, "selection crps needs quantiles"),
+        ("mse", "wql", "selection must be one of mse, mae, crps, not wql"),
         ("hinge", None, "loss must be one of mse, huber, mae, frequency, pinball, nll, not hinge"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):

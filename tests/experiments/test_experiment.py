@@ -221,7 +221,7 @@ class TestKey:
         other = before.with_values({"data.noise": 0.25})
         assert other.key != before.key
         data, _ = before.made()
-        with pytest.raises(UserError, match=r"have noise 0.1, and the experiment says 0.25"):
+        with pytest.raises(UserError, match=r"have noise 0.1, but the experiment has 0.25"):
             run(other, data=data, test=False)
 
     def test_the_version_of_the_results_is_in_it(

@@ -190,8 +190,8 @@ def test_options_of_a_group_are_the_same_however_they_are_given() -> None:
         ({"training": {"weight": 3}}, r"training has no option 'weight' \(did you mean weight_decay\?\); valid are "),
         ({"data": 3}, r"data must be DataOptions\(...\) or a dictionary, not 3"),
         ({"training": DataOptions()}, r"training must be TrainingOptions\(...\) or a dictionary, not DataOptions"),
-        ({"seed": 4, "training": {"seed": 3}}, "seed is given twice: as an argument and in training"),
-        ({"target": "x", "data": DataOptions(target="y")}, "target is given twice: as an argument and in data"),
+        ({"seed": 4, "training": {"seed": 3}}, "seed is given twice, as an argument and in training"),
+        ({"target": "x", "data": DataOptions(target="y")}, "target is given twice, as an argument and in data"),
         ({"data": {"batch_size": True}}, "batch_size must be a whole number, not True"),
         ({"loss": "mse", "quantiles": "auto"}, "loss mse trains a point forecast, not quantiles: give `--model.loss p"),
         ({"loss": "cake"}, "unknown loss 'cake'; valid: mse, mae, huber, frequency, pinball"),
@@ -200,15 +200,15 @@ def test_options_of_a_group_are_the_same_however_they_are_given() -> None:
         ({"training": {"patience": 0}}, "patience must be at least 1 validation, not 0"),
         ({"training": {"min_delta": -1.0}}, "min_delta must be a number of at least 0"),
         ({"training": {"trainer": {"max_stepz": 3}}}, "max_stepz"),
-        ({"training": {"trainer": {"max_steps": 3}}}, "max_steps is an option of its own: give it instead of trainer="),
+        ({"training": {"trainer": {"max_steps": 3}}}, "max_steps is an option of training: give it there instead of"),
         (
             {"training": {"logger": "cake"}},
             "logger must be one of csv, tensorboard, wandb, mlflow, or a Lightning logger, not 'cake'",
         ),
-        ({"training": {"callbacks": [print]}}, "callbacks must be Lightning's, or described by class_path"),
+        ({"training": {"callbacks": [print]}}, "callbacks must be Lightning objects, or have a class_path"),
         ({"training": {"callbacks": [Counted()], "trainer": {"callbacks": []}}}, "callbacks is given twice"),
         ({"training": {"callbacks": ["NoSuchCallback"]}}, "NoSuchCallback"),
-        ({"backbone": "ridge", "training": {"checkpoints": "x"}}, "checkpoints are kept of one network, and ridge is"),
+        ({"backbone": "ridge", "training": {"checkpoints": "x"}}, "save_top_k need a single network, not ridge"),
     ],
 )
 def test_an_option_that_is_not_valid_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
@@ -270,7 +270,7 @@ def test_a_logger_and_callbacks_that_are_objects_see_the_fit_and_are_not_saved(
     plain = Forecaster(**QUICK, training={"trainer": {"val_check_interval": 2}}).fit(FRAME)
     pd.testing.assert_frame_equal(forecaster.predict(), plain.predict())
     forecaster.save(tmp_path / "model")
-    assert "callbacks and loggers that are objects are not saved: " in caplog.text
+    assert "callbacks and loggers given as objects are not saved: " in caplog.text
     assert tsattn.load(tmp_path / "model").arguments["training"]["callbacks"] == [DESCRIBED]
     forecaster.cross_validate(FRAME, windows=1)
     assert counted.steps == 3, "models that are trained aside have copies"

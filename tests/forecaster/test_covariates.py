@@ -47,7 +47,7 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     told = [message for message in caplog.messages if "not seen" in message]
     assert told == [
         "the frame: static column region: series east has category missing, series west has category w, not seen in "
-        "training: the mean of the learnt categories takes the place"
+        "training, replaced by the mean of the trained categories"
     ]
     expected = shops.predict().set_index("unique_id")["predictions"]
     for known in ("north", "south"):
@@ -125,7 +125,7 @@ def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     options = {**OPTIONS, "future_covariates": (), "past_covariates": ["event"], "max_steps": 2}
     forecaster = Forecaster({"kind": "patchtst", **SIZES}, **options).fit(frame)
     forecaster.predict(frame.assign(event="comet"))
-    says = "covariate event: comet not seen in training: the mean of all that were takes the place"
+    says = "covariate event: comet not seen in training, replaced by the mean of the trained categories"
     assert says in caplog.messages[-1]
     with pytest.raises(UserError, match="event"):
         forecaster.predict(frame.drop(columns="event"))
@@ -173,15 +173,15 @@ def test_each_is_as_if_it_were_alone(run: tuple[Path, Forecaster]) -> None:
 def test_what_is_no_scenario_is_refused(run: tuple[Path, Forecaster]) -> None:
     _, fitted = run
     always, never = futures(promotions(150))
-    with pytest.raises(UserError, match="future has no scenario"):
+    with pytest.raises(UserError, match="future is empty"):
         fitted.predict(future=[])
-    with pytest.raises(UserError, match=r"a scenario is named by a text or a number, not by \('a', 1\)"):
+    with pytest.raises(UserError, match=r"a scenario in future must be a text or a number, not \('a', 1\)"):
         fitted.predict(future={("a", 1): always})
     with pytest.raises(UserError, match=r"stops early: series north has no value at .*, step 12 of the 12 to forecast"):
         fitted.predict(future=[always, never[: T - 1]])
     renamed = Forecaster(**{**SMALL, "max_steps": 1}, **COLUMNS, id_column="scenario")
     renamed.fit(promotions(150).rename(columns={"unique_id": "scenario"}))
-    with pytest.raises(UserError, match="column scenario of the series would be that of scenarios, too: rename it"):
+    with pytest.raises(UserError, match="rename column scenario of the series: the forecast has a column of that name"):
         renamed.predict(future=[one.rename(columns={"unique_id": "scenario"}) for one in (always, never)])
 
 

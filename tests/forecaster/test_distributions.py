@@ -49,7 +49,7 @@ def test_counts_are_scored_as_whole_numbers_and_are_forecast_from_nothing_else(t
     loaded = tsattn.load(tmp_path / "model")
     halves = counts()
     halves.loc[310, "y"] += 0.5
-    says = r"this model takes counts, whole numbers from 0, but column y has \d+\.5 in row 151 of series many, 2024-05"
+    says = r"model needs counts \(whole numbers from 0\), but column y has \d+\.5 in row 151 of series many, 2024-05"
     for call in (loaded.predict, loaded.sample):
         with pytest.raises(UserError, match=says):
             call(halves)
@@ -87,12 +87,12 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
     ("options", "change", "message"),
     [
         ({"backbone": "ridge"}, 0.0, "predictor ridge has no distribution negative_binomial: leave distribution out"),
-        ({"loss": "mae"}, 0.0, "loss mae trains no distribution"),
+        ({"loss": "mae"}, 0.0, "loss mae does not train a distribution"),
         ({"loss": "nll", "distribution": None}, 0.0, "loss nll needs a distribution"),
         ({"distribution": "gamma"}, 0.0, "unknown distribution gamma; valid: normal, student_t, negative_binomial"),
         ({"transform": "log1p"}, 0.0, "needs untransformed counts: leave out transform log1p"),
-        ({}, 0.5, r"takes counts, whole numbers from 0, but column y has 0.5 in row 4 of series few, 2024-01-04"),
-        ({}, -2.0, "takes counts, whole numbers from 0, but column y has -2 in row 4 of series few"),
+        ({}, 0.5, r"needs counts \(whole numbers from 0\), but column y has 0.5 in row 4 of series few, 2024-01-04"),
+        ({}, -2.0, r"needs counts \(whole numbers from 0\), but column y has -2 in row 4 of series few"),
     ],
 )
 def test_what_has_no_such_distribution_is_refused(options: dict[str, Any], change: float, message: str) -> None:
@@ -179,13 +179,13 @@ def test_a_saved_model_draws_the_same(walker: Forecaster, tmp_path: Path, caplog
     drawn = walker.sample(num_samples=4)
     caplog.clear()
     pd.testing.assert_frame_equal(loaded.sample(num_samples=4), drawn)
-    assert "hang together" not in caplog.text  # the validation windows of the fit are enough
+    assert "dependence of steps" not in caplog.text  # the validation windows of the fit are enough
     walker.save(tmp_path / "again")
     pd.testing.assert_frame_equal(tsattn.load(tmp_path / "again").sample(num_samples=4), drawn)
     loaded.copula = None  # that of a run has none
     caplog.clear()
     again = loaded.sample(wandering(), num_samples=4)
-    assert "how steps hang together is found in the rows given" in caplog.text
+    assert "the dependence of steps is estimated on the given rows" in caplog.text
     assert len(again) == len(drawn)
 
 
@@ -203,7 +203,7 @@ def test_paths_of_distributions(name: str) -> None:
 
 def test_what_no_path_can_be_drawn_of_is_refused(walker: Forecaster) -> None:
     points = Forecaster("ridge", **SHORT).fit(wandering(200))
-    with pytest.raises(UserError, match="ridge was built for a point forecast, of which no path can be drawn"):
+    with pytest.raises(UserError, match="ridge forecasts points, and sample paths need quantiles"):
         points.sample()
     with pytest.raises(UserError, match="num_samples must be"):
         walker.sample(num_samples=0)
@@ -300,23 +300,23 @@ def test_intervals_of_a_closed_form_are_those_of_its_validation_errors(ridge: Fo
 def test_what_a_fit_calibrates_is_asked_for_after_it() -> None:
     frame = frame_of({"a": 200})
     naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, calibrate=True)
-    with pytest.raises(UserError, match=r"calibrated by a fit: call fit\(frame\) first$"):
+    with pytest.raises(UserError, match=r"need a calibrated model: call fit\(frame\) first$"):
         naive.predict(frame, level=80)
     assert "0.9" in naive.cross_validate(frame, 2, level=80).columns
     # and points have no paths, whether their intervals are calibrated or not
-    with pytest.raises(UserError, match="no path can be drawn, calibrated or not: take a predictor of quantiles"):
+    with pytest.raises(UserError, match="sample paths need quantiles or a distribution: choose another backbone"):
         naive.fit(frame).sample()
 
 
 def test_too_few_windows_for_a_level_are_told(ridge: Forecaster) -> None:
-    with pytest.raises(UserError, match=r"level 99 needs 99 validation windows, .* are 49: ask for at most 98,"):
+    with pytest.raises(UserError, match=r"level 99 needs 99 validation windows, .* has 49: ask for at most 98,"):
         ridge.predict(level=[80, 99])
     few = {**SMALL, "val_rows": T + 2, "test_rows": T, "calibrate": True, "quantiles": (0.1, 0.5, 0.9)}
     with pytest.raises(UserError, match="needs 4 validation windows for an interval of 80 %, and there are 3: hold"):
         Forecaster(**few).fit(frame_of({"one": L + 3 * T + 2}))  # too short for rolling origins, too
-    with pytest.raises(UserError, match=r"calibrate: 0\.9 parts the rows for validation in two, of which"):
+    with pytest.raises(UserError, match=r"calibrate 0\.9 splits the validation rows in two, but then"):
         Forecaster(**{**RIDGE, **SPLIT, "calibrate": 0.9}).fit(frame_of({"one": 300}))
-    with pytest.raises(UserError, match="calibrate needs rows for validation, and no series has enough"):
+    with pytest.raises(UserError, match="calibrate needs validation rows, and no series is long enough"):
         Forecaster(**RIDGE, calibrate=True).fit(frame_of({"one": L + T + 2}))
     with pytest.raises(UserError, match="calibrate must be true, false, or the share"):
         Forecaster(**RIDGE, calibrate=1.5)
@@ -406,7 +406,7 @@ def test_a_calibrated_model_is_saved_and_loaded(ridge: Forecaster, tmp_path: Pat
     again = tsattn.load(tmp_path / "model")
     pd.testing.assert_frame_equal(again.predict(level=[50, 95]), ridge.predict(level=[50, 95]))
     (tmp_path / "model" / "conformal.safetensors").write_bytes(b"")
-    with pytest.raises(UserError, match=r"damaged: conformal\.safetensors is not the file that was written"):
+    with pytest.raises(UserError, match=r"damaged: conformal\.safetensors is missing or was changed"):
         tsattn.load(tmp_path / "model")
 
 

@@ -65,13 +65,13 @@ def test_batches_of_series_make_no_difference_and_come_one_by_one(fitted: Foreca
 def test_new_series_are_forecast_on_a_scale_of_their_own(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
     stranger = frame_of({"stranger": 100}).assign(y=lambda frame: 1e6 + 1e3 * frame["y"])
     forecast = fitted.predict(stranger)
-    assert "1 of 1 series not trained on" in caplog.text
+    assert "1 of 1 series were not in the training" in caplog.text
     assert forecast["predictions"].between(1e6 + 3e3, 1e6 + 7e3).all()
 
 
 def test_series_without_rows_to_spare_train_without_validation(caplog: pytest.LogCaptureFixture) -> None:
     forecast = Forecaster(**{**SMALL, "max_steps": 3}).fit(frame_of({"a": L + T, "b": L + T})).predict()
-    assert "no series has the rows to hold a part out" in caplog.text
+    assert "no series is long enough for validation rows" in caplog.text
     assert forecast["predictions"].notna().all()
 
 
@@ -104,7 +104,7 @@ def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> 
     whole = pd.concat([frame_of(), came]).sort_values(["unique_id", "ds"])
     observed = fitted.plot(fitted.predict(), ids="small", history=whole).axes[0].lines[0]
     np.testing.assert_allclose(observed.get_ydata()[-T:], came.loc[came["unique_id"] == "small", "y"])
-    with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
+    with pytest.raises(UserError, match="the history has no series stranger; give the frame before the forecast"):
         fitted.plot(fitted.predict(frame_of({"stranger": 100})))
 
 

@@ -32,10 +32,10 @@ def test_steps_are_counted_on(tmp_path: Path) -> None:
     forecaster.save(tmp_path / "model")
     again = tsattn.load(tmp_path / "model")
     pd.testing.assert_frame_equal(again.predict(), forecast)
-    with pytest.raises(UserError, match="has time stamps, what the model was fitted on steps"):
+    with pytest.raises(UserError, match="has time stamps, but the training data has steps"):
         forecaster.predict(frame.set_axis(pd.date_range("2020", periods=200, freq="h")))
     described = {**SMALL, "backbone": {**SMALL["backbone"], "calendar": True}}
-    with pytest.raises(UserError, match="need time stamps, and the series count steps"):
+    with pytest.raises(UserError, match="need time stamps, but the series count steps"):
         Forecaster(**described).fit(frame)
 
 
@@ -64,9 +64,9 @@ def test_a_time_zone_on_one_side_only_is_refused(tmp_path: Path) -> None:
     forecaster.save(tmp_path / "model")
     for other in (forecaster, tsattn.load(tmp_path / "model")):
         for call in (other.predict, other.evaluate, lambda frame, other=other: other.plot(berlin, history=frame)):
-            with pytest.raises(UserError, match="has no time zone, what the model was fitted on time zone Europe/Berl"):
+            with pytest.raises(UserError, match="has no time zone, but the training data has time zone Europe/Berl"):
                 call(plain)
-    with pytest.raises(UserError, match="the frame has time zone Europe/Berlin, what the model was fitted on no time"):
+    with pytest.raises(UserError, match="the frame has time zone Europe/Berlin, but the training data has no time"):
         forecaster.fit(plain).predict(berlin)
 
 
@@ -76,7 +76,7 @@ def test_ids_may_be_text_that_were_numbers(caplog: pytest.LogCaptureFixture) -> 
     forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
     caplog.clear()
     forecast = forecaster.predict(frame.astype({"unique_id": str}))
-    assert "the ids are not those trained on, but their text is: '1' is taken for 1" in caplog.messages
+    assert "the ids differ from those of the training only by type: '1' is read as 1" in caplog.messages
     assert forecast["unique_id"].unique().tolist() == ["1", "2", "3", "40"], "as they were given"
     pd.testing.assert_frame_equal(forecast.astype({"unique_id": int}), forecaster.predict())
     pd.testing.assert_frame_equal(forecaster.evaluate(new.astype({"unique_id": str})), forecaster.evaluate(new))
@@ -288,7 +288,7 @@ def test_days_of_another_zone_are_no_days_of_this_one(local: pd.DataFrame) -> No
     naive = Forecaster("seasonal_naive", prediction_length=T).fit(days)
     utc = days.assign(ds=days["ds"].dt.tz_localize(None).dt.tz_localize("UTC"))
     with pytest.raises(
-        UserError, match=r"days that begin at midnight in UTC, but .* is in Europe/Berlin, where that is no"
+        UserError, match=r"days that begin at midnight in UTC, but .* is in Europe/Berlin, where this is no"
     ):
         naive.predict(utc)
     instants = naive.predict(days.assign(ds=days["ds"].dt.tz_convert("UTC")))
@@ -314,9 +314,9 @@ def test_a_model_whose_zone_was_not_kept_takes_stamps_as_they_are_and_says_so(
     old = tsattn.load(tmp_path / "model")
     with caplog.at_level(logging.WARNING, "tsattn"):
         forecast = old.predict(in_zone(local, "UTC"))
-    says = [one.getMessage() for one in caplog.records if "the time zone of the model was not kept" in one.getMessage()]
+    says = [one.getMessage() for one in caplog.records if "zone of the saved model is unknown" in one.getMessage()]
     assert len(says) == 1
-    assert says[0].endswith("time stamps are taken in theirs, UTC, as if that were the same")
+    assert says[0].endswith("time stamps are read in their own time zone, UTC, as if it were the same")
     assert str(forecast["ds"].dt.tz) == "UTC"
     np.testing.assert_array_equal(values(old.predict(local)), values(loaded.predict(local)))
 

@@ -77,7 +77,7 @@ def test_a_changed_channel_is_refused_by_name() -> None:
     index = pd.date_range("2024-01-01", periods=200, freq="h")
     wide = pd.DataFrame(np.random.default_rng(0).random((200, 2)), index=index, columns=["w", "x"])
     forecaster = Forecaster(**QUICK).fit(wide)
-    with pytest.raises(UserError, match="the frame lacks x and adds z: what is trained further keeps its channels, w"):
+    with pytest.raises(UserError, match="the frame lacks x and adds z: further training needs the same channels, w"):
         forecaster.fit(wide.rename(columns={"x": "z"}), warm_start=True)
     with pytest.raises(UserError, match="the frame adds z"):
         forecaster.fine_tune(wide.assign(z=1.0), 1)
@@ -88,10 +88,10 @@ def test_a_changed_channel_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("fit", "message"),
     [
-        ({"warm_start": True}, "a warm start needs weights to start from"),
-        ({"rescale": True}, "give warm_start=True with it"),
+        ({"warm_start": True}, "a warm start needs a fitted model"),
+        ({"rescale": True}, "rescale needs a warm start"),
         ({"checkpoint": "none.ckpt"}, "the checkpoint none.ckpt is not there"),
-        ({"checkpoint": "none.ckpt", "warm_start": True}, "of warm_start and checkpoint give one"),
+        ({"checkpoint": "none.ckpt", "warm_start": True}, "give warm_start or checkpoint, not both"),
     ],
 )
 def test_what_a_fit_cannot_start_from_is_refused(fit: dict[str, Any], message: str) -> None:
@@ -101,9 +101,9 @@ def test_what_a_fit_cannot_start_from_is_refused(fit: dict[str, Any], message: s
 
 def test_a_closed_form_has_no_weights_to_start_from(first: Path) -> None:
     ridge = Forecaster("ridge", context_length=48, prediction_length=12).fit(FRAME)
-    with pytest.raises(UserError, match="only a network can start from its weights, and ridge"):
+    with pytest.raises(UserError, match="only a single network can start from trained weights, not ridge"):
         ridge.fine_tune(FRAME)
-    with pytest.raises(UserError, match="of warm_start and refit give one"):
+    with pytest.raises(UserError, match="give warm_start or refit, not both"):
         tsattn.load(first).fit(FRAME, warm_start=True, refit=True)
 
 
@@ -122,7 +122,7 @@ def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_never_ended(tmp_pat
     assert broken.result.fit["best_step"] in (6, 8)
     at = {step: torch.load(kept / f"step_{step}.ckpt", weights_only=True)["state_dict"] for step in (6, 8)}
     assert distance(weights(broken), at[broken.result.fit["best_step"]]) == 0.0
-    with pytest.raises(UserError, match=r"step_8.ckpt is of step 8, the end: a higher max_steps continues"):
+    with pytest.raises(UserError, match=r"step_8.ckpt has all 8 steps already: give a higher max_steps"):
         broken.fit(FRAME, checkpoint=kept / "step_8.ckpt")
     with pytest.raises(UserError, match="has checkpoints already: name another folder"):
         Forecaster(**QUICK, training={**steady, "checkpoints": kept}).fit(FRAME)
@@ -160,7 +160,7 @@ def test_a_run_does_not_know_its_rows(toy_csv: Path, toy_frame: pd.DataFrame, tm
     assert names == ["SHA256SUMS", "forecaster.json", "model.safetensors"]
     loaded = tsattn.load(tmp_path / "model")
     pd.testing.assert_frame_equal(loaded.predict(frame), forecaster.predict(frame))
-    with pytest.raises(UserError, match="give a frame"):
+    with pytest.raises(UserError, match="pass a frame"):
         loaded.predict()
 
 
@@ -224,7 +224,7 @@ def test_a_folder_of_a_forecaster_is_loaded_with_its_columns(own_run: tuple[Fore
     same = ("id_column", "time_column", "quantiles", "max_steps", "scaling", "seed")
     assert {name: loaded.arguments[name] for name in same} == {name: forecaster.arguments[name] for name in same}
     assert loaded.arguments["data"]["eval_batch_size"] == forecaster.arguments["data"]["eval_batch_size"]
-    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
+    with pytest.raises(UserError, match="exists already; name another folder with --run"):
         forecaster.fit(named(), folder=run)
 
 

@@ -60,7 +60,7 @@ def test_a_folder_is_not_overwritten_unasked(fitted: Forecaster, saved: Path) ->
     stranger = saved.parent / "thesis"
     stranger.mkdir()
     (stranger / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="not the folder of a saved model; it is not overwritten"):
+    with pytest.raises(UserError, match="not the folder of a saved model and is not overwritten"):
         fitted.save(stranger, overwrite=True)
     assert (stranger / "thesis.tex").exists()
 
@@ -114,10 +114,10 @@ def flip_byte(path: Path) -> None:
         (lambda folder: set_in_json(folder, version=99), "is of format 99, and this version of tsattn reads format 3"),
         (
             lambda folder: (folder / "model.safetensors").unlink(),
-            "damaged: model.safetensors is not the file that was written",
+            "damaged: model.safetensors is missing or was changed",
         ),
-        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was written"),
-        (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is not the file that"),
+        (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is missing or was changed"),
+        (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is missing or was changed"),
         (lambda folder: set_in_json(folder, task={"data": "x"}), "damaged"),
         (lambda folder: (folder / "SHA256SUMS").unlink(), "model has no SHA256SUMS: fit and save it again"),
         (lambda folder: write_checksums(folder, [folder / "model.safetensors"]), "SHA256SUMS lacks forecaster.json"),
@@ -175,13 +175,13 @@ def test_an_edit_of_the_description_is_refused_or_changes_no_forecast(tmp_path: 
     assert not problems
     set_in_json(tmp_path / "model", tsattn="0.1.0")
     file.write_text(file.read_text().replace("0.1.0", "0.1.1"))
-    with pytest.raises(UserError, match=r"damaged: forecaster.json is not the file that was written"):
+    with pytest.raises(UserError, match=r"damaged: forecaster.json is missing or was changed"):
         tsattn.load(tmp_path / "model")
 
 
 def test_a_file_or_a_number_is_no_folder(fitted: Forecaster, tmp_path: Path) -> None:
     (tmp_path / "model.txt").write_text("no")
-    with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid is a folder"):
+    with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid are the folder"):
         tsattn.load(tmp_path / "model.txt")
     with pytest.raises(UserError, match="is not there"):
         tsattn.load(tmp_path / "nowhere")
@@ -205,7 +205,7 @@ def test_an_accelerator_that_is_not_there_is_replaced_where_a_model_is_loaded(
     arguments = json.loads((saved / "forecaster.json").read_text())["arguments"]
     set_in_json(saved, arguments={**arguments, "accelerator": "mps"})
     assert tsattn.load(saved).arguments["accelerator"] == "auto"
-    assert caplog.messages == [f"{saved}: accelerator mps is not on this machine; auto takes its place"]
+    assert caplog.messages == [f"{saved}: accelerator mps is not on this machine; using auto"]
     set_in_json(saved, arguments={**arguments, "flavour": "cake"})
     with pytest.raises(UserError, match=r"damaged: .*flavour"):
         tsattn.load(saved)
@@ -370,7 +370,7 @@ def test_a_run_knows_its_checkpoints_again(run: Path, capsys: pytest.CaptureFixt
     for command in ("predict", "test", "validate"):
         capsys.readouterr()
         assert main([command, "--run", str(run)]) == 2
-        message = f"{run} is damaged: checkpoints/best.ckpt is not the file that was written"
+        message = f"{run} is damaged: checkpoints/best.ckpt is missing or was changed"
         assert message in capsys.readouterr().err
     with pytest.raises(UserError, match=r"is damaged: checkpoints/best\.ckpt"):
         tsattn.load(run)

@@ -77,7 +77,7 @@ def test_by_default_no_row_is_left_out_and_nothing_can_be_tested() -> None:
     forecaster = Forecaster(**QUICK).fit(frame)
     assert not forecaster.result.tables
     with pytest.raises(
-        UserError, match=r"there is nothing to score: .*keep some from the fit \(val_rows=\.\.\., test_rows=\.\.\.\)"
+        UserError, match=r"there is nothing to score: .*hold rows out \(val_rows=\.\.\., test_rows=\.\.\.\)"
     ):
         forecaster.evaluate(frame)
 

@@ -195,7 +195,7 @@ def test_frequencies_may_be_offsets_and_lengths_of_time(given: Any, same: str) -
 
 def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
     for offset in (pd.offsets.CustomBusinessDay(holidays=["2024-01-01"]), pd.offsets.BusinessHour(start="10:00")):
-        with pytest.raises(UserError, match="has no name that keeps its holidays, hours or parts; give a text such as"):
+        with pytest.raises(UserError, match="cannot be written as text with its holidays, hours or parts; give a text"):
             Forecaster("persistence", frequency=offset)
 
 

@@ -180,5 +180,5 @@ def test_only_what_varies_at_a_frequency() -> None:
 
 def test_years_have_no_calendar() -> None:
     for frequency in ("YE", "BYE-JUN", "12ME"):
-        with pytest.raises(UserError, match=f"need two or more steps a year, and the frequency is '{frequency}'"):
+        with pytest.raises(UserError, match=f"need two or more steps a year, but the frequency is '{frequency}'"):
             CalendarFeatures(frequency)

@@ -81,7 +81,7 @@ def test_tokens_that_come_one_by_one_are_mapped_as_all_at_once() -> None:
     x, caches = torch.randn(2, 12, 16), encoder.new_caches(2)
     steps = [encoder(x[:, step : step + 1], caches=caches) for step in range(12)]
     torch.testing.assert_close(torch.cat(steps, 1), encoder(x))
-    with pytest.raises(UserError, match="caches hold plain sequences: global_tokens cannot be given with them"):
+    with pytest.raises(UserError, match="leave out global_tokens: these do not work with caches"):
         encoder(x, global_tokens=torch.ones(12, dtype=torch.bool), caches=caches)
 
 
@@ -293,5 +293,5 @@ def test_wrong_levels_and_probabilities_are_refused() -> None:
     for p in (-0.1, 1, float("nan")):
         with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
             Dropout(p)
-    with pytest.raises(UserError, match=r"quantiles must rise, each given once, not 0\.9, 0\.5"):
+    with pytest.raises(UserError, match=r"quantiles must increase, without repeats, not 0\.9, 0\.5"):
         QuantileFan((0.9, 0.5))

@@ -39,8 +39,8 @@ def test_without_an_environment_one_sentence_says_how_to_make_it(
     for kind in ("neuralforecast", "statsforecast"):
         predictor = build_predictor(kind)  # which needs none to be described
         predictor.build(toy_task(C=2))
-        said = rf"^predictor {kind}_\w+ runs in an environment of its own, which is not there: `make peers` makes it, "
-        with pytest.raises(UserError, match=said + "or TSATTN_PEERS names the python of one$"):
+        said = rf"^predictor {kind}_\w+ runs in a separate environment, which is missing: create it with `make peers`, "
+        with pytest.raises(UserError, match=said + "or set TSATTN_PEERS to its python$"):
             predictor.check_fit(toy_data(), training())
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
@@ -77,7 +77,7 @@ def test_one_process_answers_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ("change", "message"),
     [
         ({"model": "Nothing"}, "neuralforecast has no model 'Nothing'; valid: Level, Recursive, Together"),
-        ({"model": "Recursive"}, "Recursive forecasts step by step, which is not supported here; name another"),
+        ({"model": "Recursive"}, "Recursive forecasts step by step, which is not supported: choose another model"),
         ({"arguments": {"h": 4}}, "Level takes its h from the task: leave it out of arguments"),
         (
             {"arguments": {"widht": 4}},
@@ -85,7 +85,7 @@ def test_one_process_answers_all(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"arguments": {"fails": "made"}}, "Level cannot be made of these arguments: this model cannot be made"),
         ({"arguments": {"loss": "Nothing"}}, "neuralforecast has no loss 'Nothing'"),
-        ({"arguments": {"loss": "DistributionLoss"}}, "loss must be that of a point forecast, such as MAE: .*"),
+        ({"arguments": {"loss": "DistributionLoss"}}, "loss must be a loss of point forecasts, such as MAE; .*"),
         (
             {"arguments": {"loss": "MAE"}, "quantiles": [0.5]},
             "quantiles are trained by MQLoss: leave loss out of arguments",
@@ -189,11 +189,11 @@ def test_forecasts_come_back_rising_whole_and_finite(tmp_path: Path) -> None:
     np.save(path, made)
     found = read_forecasts(path, (2, 3, 4, 5))
     torch.testing.assert_close(found, torch.from_numpy(made).transpose(1, 2).sort(-1).values)
-    with pytest.raises(UserError, match=r"^the peer has not forecast each of 2 windows of 3 channels$"):
+    with pytest.raises(UserError, match=r"^the other library did not forecast all 2 windows of 3 channels$"):
         read_forecasts(path, (2, 3, 5, 5))
     made[1, 2, 3] = np.inf
     np.save(path, made)
-    with pytest.raises(UserError, match=r"^the peer has forecast what is no number$"):
+    with pytest.raises(UserError, match=r"^the other library forecast values that are not finite$"):
         read_forecasts(path, (2, 3, 4, 5))
 
 

@@ -60,7 +60,7 @@ def test_all_channels_go_to_a_model_of_several_series_together(tmp_path: Path) -
     assert (note["n_series"], note["windows_batch_size"]) == (2, 16)
     frame = toy_frame(200, 1).rename(columns={"a": "y"}).rename_axis("ds").reset_index()
     many = toy_data(pd.concat([frame.assign(unique_id=name) for name in "ab"]))
-    with pytest.raises(UserError, match=r"forecasts all channels of one series together, and the data have 2 series"):
+    with pytest.raises(UserError, match=r"needs one series with all its channels, but the data has 2 series"):
         built(many, model="Together").fit(many, training({"max_steps": 4}))
 
 
@@ -99,7 +99,7 @@ def test_quantiles_that_cross_are_sorted() -> None:
     [
         ({}, {"mup": True}, "mup has no effect on neuralforecast_Level: leave it out"),
         ({}, {"compile_mode": "default"}, "compile_mode has no effect on neuralforecast_Level: leave it out"),
-        ({"max_time": "00:00:01:00"}, {}, "neuralforecast_Level is trained for so many steps: give max_steps or .*"),
+        ({"max_time": "00:00:01:00"}, {}, "neuralforecast_Level needs a number of steps: give max_steps or .*"),
         (
             {},
             {"loss": "frequency"},

@@ -139,5 +139,5 @@ def test_channels_that_are_not_there_are_refused() -> None:
         attention_layers(built({"kind": "transformer", **SMALL}), window(), "b")
     valid = "valid are transformer, patchtst, itransformer, tiny, chronos, and ensembles of them"
     for kind in ("ridge", "dlinear"):
-        with pytest.raises(UserError, match=f"{kind} has no attention to look at; {valid}"):
+        with pytest.raises(UserError, match=f"{kind} has no attention to show; {valid}"):
             attention_layers(built(kind), window())

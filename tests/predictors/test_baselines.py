@@ -261,7 +261,7 @@ def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> N
     assert batch.past.dtype == torch.float32
     assert ridge(batch).dtype == torch.float64
     ridge.waves += 1
-    with pytest.raises(UserError, match="has waves of the calendar, and needs time stamps"):
+    with pytest.raises(UserError, match="uses the calendar and needs time stamps"):
         ridge(replace(batch, time=None))
 
 
@@ -358,7 +358,7 @@ def test_a_shared_ridge_of_several_is_the_best_of_those_fitted_alone(data: Frame
     told = Told("m", {"m": {"context_length": 9, "alpha": 3000.0}})
     again, facts = of_shared(data, told, alpha=alphas, context_length=lengths)
     assert (facts, again.context_length) == ({"member": "m"}, 9)
-    with pytest.raises(UserError, match="chosen by validation windows, and the data has none; give one alpha and one"):
+    with pytest.raises(UserError, match="choose among several ridges, and the data has none; give one alpha and one"):
         of_shared(data.with_all_rows(), alpha=alphas)
     with pytest.raises(UserError, match="alpha must be a number above 0, not 0"):
         build_predictor({"kind": "shared_ridge", "alpha": [1.0, 0.0]})

@@ -185,7 +185,7 @@ def test_too_few_scores_for_a_level_are_counted() -> None:
     calibrated_by(built(()), batch, levels_of(95))
     batch.target_observed = torch.ones(19, T, C, dtype=torch.bool)
     batch.target_observed[3, 1, 1] = False
-    with pytest.raises(UserError, match="level 95 needs 19 validation windows, and of b, step 2, there are 18: ask"):
+    with pytest.raises(UserError, match="level 95 needs 19 validation windows, but b, step 2, has 18: ask"):
         calibrated_by(built(()), batch, levels_of(95))
 
 

@@ -55,7 +55,7 @@ def test_every_kind_has_a_case() -> None:
 def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, size: tuple[int, ...]) -> None:
     L, T, C, B = size
     if C == 1 and case in OF_CHANNELS:
-        with pytest.raises(UserError, match="the data has one channel"):
+        with pytest.raises(UserError, match="the data has only one"):
             build(case, toy_task(L, T, C))
         return
     predictor = build(case, toy_task(L, T, C))
@@ -69,7 +69,7 @@ def test_a_forecast_for_each_step_and_channel_of_any_size(case: str, size: tuple
 def test_quantiles_rise_or_are_refused(case: str) -> None:
     predictor = build_predictor(CASES[case])
     if not predictor.emits_quantiles:
-        with pytest.raises(UserError, match=r"forecasts points only: it takes no quantiles$"):
+        with pytest.raises(UserError, match=r"forecasts points only: leave quantiles out$"):
             predictor.build(toy_task(), Output(LEVELS))
         return
     predictor = build(case, toy_task(), Output(LEVELS))
@@ -107,7 +107,7 @@ def test_only_the_last_steps_of_a_longer_context_count(case: str) -> None:
         past_observed=torch.cat([~longer.past_observed[:, :13], longer.past_observed[:, 13:]], 1),
     )
     assert torch.equal(predictor(earlier), forecast)
-    with pytest.raises(UserError, match=f"looks at {L} past steps, and the windows of the batch have {L - 1}"):
+    with pytest.raises(UserError, match=f"needs {L} past steps, but the windows of the batch have {L - 1}"):
         predictor(last_context(longer, L - 1))
 
 

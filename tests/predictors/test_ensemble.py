@@ -62,11 +62,11 @@ def test_with_covariates_each_member_does_what_it_does_alone() -> None:
     assert ensemble.uses_covariates
     ensemble.build(task)
     blind = build_predictor({"kind": "ensemble", "members": [f"{__name__}.Blind", NETWORK]})
-    with pytest.raises(UserError, match=r"Blind uses no covariates, and the data has rain, .* those that do: transf"):
+    with pytest.raises(UserError, match=r"Blind uses no covariates, but the data has rain, .* with them: transf"):
         blind.build(task)
 
     ensemble = build_predictor({"kind": "ensemble", "members": [NETWORK, "ridge"]})
-    with pytest.raises(UserError, match=r"^member ridge of the ensemble forecasts points only: it takes no quantiles$"):
+    with pytest.raises(UserError, match=r"^member ridge of the ensemble forecasts points only: leave quantiles out$"):
         ensemble.build(toy_task(), Output(LEVELS))
 
 
@@ -76,13 +76,13 @@ def test_with_covariates_each_member_does_what_it_does_alone() -> None:
         ({}, "an ensemble needs members, a list of descriptions: transformer, patchtst, .*, ridge, seasonal_naive"),
         ({"members": "ridge"}, "predictor ensemble: members must be a list, not 'ridge'"),
         ({"members": ["lstm"]}, "unknown member of the ensemble 'lstm'; valid: transformer, patchtst, .*, ridge"),
-        ({"members": [{"kind": "ensemble", "members": ["ridge"]}]}, "an ensemble is no member of another"),
+        ({"members": [{"kind": "ensemble", "members": ["ridge"]}]}, "an ensemble cannot be a member of another"),
         (
             {"members": [{**NETWORK, "lr": 1e-3}]},
             "member patchtst of the ensemble has no argument 'lr'; valid: patch_len, .*, context_length, loss",
         ),
         ({"members": [{"kind": "persistence", "loss": "mae"}]}, "persistence .* has no argument 'loss'; valid: none"),
-        ({"members": ["ridge"], "weights": [0.5, 0.5]}, "weights must be as many as the members, 1, not 2"),
+        ({"members": ["ridge"], "weights": [0.5, 0.5]}, "give one weight for each of the 1 members, not 2"),
         ({"members": ["ridge"] * 2, "weights": [1, -0.5]}, "weights must be numbers of at least 0, .*, not 1, -0.5"),
         ({"members": ["ridge"], "seeds": 0}, "seeds must be at least 1, not 0"),
     ],

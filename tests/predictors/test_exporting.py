@@ -159,15 +159,15 @@ def test_an_ensemble_is_one_program_and_a_ridge_with_waves_takes_time_stamps() -
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
     for description, distribution, message in (
-        ({"kind": "chronos", "weights": weights_of("bolt")}, None, "tiny-bolt cannot be exported: it forecasts by ano"),
-        ("patchtst", "student_t", "the quantiles of its distribution student_t are found outside of PyTorch"),
+        ({"kind": "chronos", "weights": weights_of("bolt")}, None, "tiny-bolt cannot be exported: it uses another lib"),
+        ("patchtst", "student_t", "quantiles of its distribution student_t are computed outside of PyTorch"),
     ):
         predictor = build_predictor(description)
         predictor.build(Task("toy", L, T, ("a",), "h", 6), Output(distribution=distribution))
         with pytest.raises(UserError, match=message):
             exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
     one = fitted("nlinear")
-    with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
+    with pytest.raises(UserError, match="the calibrated intervals of nlinear are not part of its network"):
         exported(replace(one, conformal=SimpleNamespace(intervals=intervals_of(()))), "torch")
     one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]
     with pytest.raises(UserError, match="nlinear cannot be exported: "):

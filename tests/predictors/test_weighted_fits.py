@@ -123,5 +123,5 @@ def test_no_score_is_weighted() -> None:
 
     sizes: dict[str, Any] = {"context_length": L, "prediction_length": T, "data": {"series_weights": {"a": 2}}}
     forecaster = Forecaster({"kind": "chronos", "weights": "a/model", "trained": "all"}, **sizes)
-    with pytest.raises(UserError, match="weights: leave out the weights of columns, series and rows"):
+    with pytest.raises(UserError, match="weights: leave out weight_column, series_weights and row_weights"):
         forecaster.fit(frame_of({"a": 200}))

@@ -183,9 +183,9 @@ def test_covariates_are_left_unread_and_levels_outside_refused(caplog: pytest.Lo
     with caplog.at_level(logging.WARNING, "tsattn"):
         plain = Forecaster("tiny", **SHORT).predict(frame.drop(columns="rain"))
         found = Forecaster("tiny", past_covariates=["rain"], **SHORT).predict(frame)
-    assert caplog.messages == ["tiny leaves covariates unread: rain"]
+    assert caplog.messages == ["tiny does not use covariates: rain"]
     pd.testing.assert_frame_equal(found, plain)
-    with pytest.raises(UserError, match=r"tiny forecasts quantiles from 0.01 to 0.99: 0.995 lies outside"):
+    with pytest.raises(UserError, match=r"tiny forecasts quantiles from 0.01 to 0.99: 0.995 is outside"):
         Forecaster("tiny", quantiles=[0.5, 0.995], **SHORT).predict(frame)
 
 
@@ -200,7 +200,7 @@ def test_weights_that_are_not_there_or_damaged_are_refused(tmp_path: Path) -> No
         with pytest.raises(UserError, match=message):
             load_tiny(TinyOptions(weights=str(path)))
 
-    refused(tmp_path / "none.safetensors", "weights must be tiny, or the path of a .safetensors file of its kind, not")
+    refused(tmp_path / "none.safetensors", "weights must be tiny, or the path of a .safetensors file for tiny, not")
     whole = path.read_bytes()
     for damaged, message in ((whole[:-40], "cannot be read"), (whole.replace(b"tiny 1", b"tiny 9"), "format is .*9")):
         path.write_bytes(damaged)
@@ -216,7 +216,7 @@ def test_weights_that_are_not_there_or_damaged_are_refused(tmp_path: Path) -> No
     ):
         with pytest.raises(UserError, match=message):
             TinyOptions(**options)
-    with pytest.raises(UserError, match="of a model that is trained: that has the one of the data"):
+    with pytest.raises(UserError, match="leave context_length out of its description"):
         TinyOptions(trained="all", context_length=9)
 
 
@@ -265,7 +265,7 @@ def test_another_attention_keeps_the_weights_that_fit() -> None:
         assert not torch.equal(other, found)
     longest = built(attention="mlr", context_length=LONGEST)
     assert longest(Batch(rows(1, LONGEST))).isfinite().all(), "as many tokens as there may be"
-    with pytest.raises(UserError, match="has weights that tiny has not learned: give trained: attention, or all"):
+    with pytest.raises(UserError, match="has weights that tiny lacks: train them with trained: attention, or all"):
         built(attention="btt")
     with pytest.raises(UserError, match="unknown attention"):
         build_predictor({"kind": "tiny", "attention": "none"})

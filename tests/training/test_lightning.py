@@ -239,5 +239,5 @@ def test_what_a_module_cannot_be_trained_with_is_refused(toy_csv: Path, tmp_path
     with pytest.raises(UserError, match="give the Trainer datamodule="):
         trainer(tmp_path, max_steps=1).fit(module, DataLoader([0.0]))
     trainer(tmp_path, max_steps=1).fit(module, windows_of(toy_csv))
-    with pytest.raises(UserError, match="the model is built for"):
+    with pytest.raises(UserError, match="the model was built for"):
         trainer(tmp_path, max_steps=1).fit(module, CSVDataModule(str(toy_csv), context_length=24, prediction_length=12))

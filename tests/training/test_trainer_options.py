@@ -35,8 +35,8 @@ def words(csv: Path, run: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"limit_test_batches": 2}, "limit_test_batches cannot be set: test errors are always over all windows"),
-        ({"overfit_batches": 1}, "overfit_batches cannot be set: test errors are always over all windows"),
+        ({"limit_test_batches": 2}, "limit_test_batches cannot be set: test errors always cover all windows"),
+        ({"overfit_batches": 1}, "overfit_batches cannot be set: test errors always cover all windows"),
         ({"limit_predict_batches": 1}, "limit_predict_batches cannot be set: every series is forecast"),
         ({"barebones": True}, "barebones cannot be set: a run writes its curve and checkpoints"),
         ({"limit_val_batches": 0}, "limit_val_batches must be above 0: validation chooses the checkpoint"),

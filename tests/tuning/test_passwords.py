@@ -57,7 +57,7 @@ def test_a_study_holds_no_password(
     assert not (made.study / FILE).exists()
     command = made.summary()["versions"]["command"]
     assert ("--storage" in " ".join(command)) == (given != "environment")
-    typed = "everybody on this machine can see a password" in (told := capfd.readouterr()).err
+    typed = "other users of this machine can see a password" in (told := capfd.readouterr()).err
     assert typed == (given != "environment")
     print(told.out, told.err)
     assert leaks(tmp_path, capfd) == []
@@ -92,9 +92,9 @@ def test_the_message_at_ctrl_c_holds_no_password(
     ("words", "message"),
     [
         (["--storage", f"postgresql://ann:{SECRET}@127.0.0.1:1/studies"], "ann@127.0.0.1:1/studies cannot be reached"),
-        (["--storage", f"postgresql://ann:x@{SECRET}@db/studies"], "has an @ in its password or user, which a URL"),
-        (["--storage", f"pg://ann:{SECRET}@db/studies"], "pg://ann@db/studies is not the URL of a storage"),
-        (["--storage", f"ann:{SECRET}@db/studies"], "what --storage says is not the URL of a storage"),
+        (["--storage", f"postgresql://ann:x@{SECRET}@db/studies"], "has an @ in its password or user: write it"),
+        (["--storage", f"pg://ann:{SECRET}@db/studies"], "pg://ann@db/studies is not the URL of a database"),
+        (["--storage", f"ann:{SECRET}@db/studies"], "the value of --storage is not the URL of a database"),
         ([f"postgresql://ann:{SECRET}@db/studies"], "unknown argument postgresql://ann@db/studies"),
         (["--study", f"postgresql://ann:{SECRET}@db/studies"], "--study is a folder; the URL of a database is for"),
         (["--config", f"postgresql://ann:{SECRET}@db/studies"], "no configuration postgresql://ann@db/studies"),

@@ -171,7 +171,7 @@ def choice(**more: Any) -> dict[str, Any]:
     ("content", "said"),
     [
         *(
-            (f"parameters:\n  model.loss: [{value}]\n", "is neither a number, a text, true, false, null, a list nor")
+            (f"parameters:\n  model.loss: [{value}]\n", "must be a number, a text, true, false, null, a list or")
             for value in ("!!binary aGVsbG8=", "!!set {a}", "[[!!set {a}]]")
         ),
         ({"parameters": {}}, "parameters must name at least one"),
@@ -179,7 +179,7 @@ def choice(**more: Any) -> dict[str, Any]:
         ({"sampler": "cma", "parameters": {"a": [1]}}, "sampler must be one of tpe, random, grid, not"),
         ({"objectives": ["loss"], "parameters": {"a": [1]}}, "objectives must be a list of error, flops, parameters"),
         ({"objectives": ["flops", "error"], "parameters": {"a": [1]}}, "each once, error first, not"),
-        ({"constraints": {"memory": "2 GX"}, "parameters": {"a": [1]}}, "memory must be a number above 0, or one with"),
+        ({"constraints": {"memory": "2 GX"}, "parameters": {"a": [1]}}, "memory must be a number above 0, or a number"),
         (one(low=0, high=1), "must be a list of choices, or a mapping with type"),
         (one(type="number", low=0, high=1), "type must be one of float, int, categorical, not 'number'"),
         (one(type="float", low=2, high=1), "low=2, high=1"),
@@ -192,7 +192,7 @@ def choice(**more: Any) -> dict[str, Any]:
             {"parameters": {"a": choice(when={"attention.kin": 1})}},
             "a depends on model.backbone.attention.kin, which is not searched for",
         ),
-        ({"parameters": {"a": choice(when={"b": 3}), "b": [1, 2]}}, "a depends on b being 3, which it never is"),
+        ({"parameters": {"a": choice(when={"b": 3}), "b": [1, 2]}}, "a depends on b being 3, which is not one of"),
         (
             {"parameters": {"a": choice(when={"b": 1}), "b": choice(when={"a": 1})}},
             "the conditions of a, b depend on each other",
@@ -222,9 +222,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         ({"trainer.max_steps": {"type": "float", "low": 1, "high": 2}}, "max_steps cannot be 1.0: .*whole number"),
         ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, "dropout cannot be 2.0: .*dropout"),
         ({"data.context_length": [24, 4000]}, "context_length cannot be 4000"),
-        ({"data.prediction_length": [6, 12]}, "decides what is scored"),
-        ({"seed_everything": [1, False]}, "seed_everything cannot be False: a trial needs a seed, so that"),
-        ({"model.calibrate": [False, 0.5]}, "model.calibrate decides what is scored"),
+        ({"data.prediction_length": [6, 12]}, "changes the scored windows"),
+        ({"seed_everything": [1, False]}, "seed_everything cannot be False: a trial needs a seed to"),
+        ({"model.calibrate": [False, 0.5]}, "model.calibrate changes the scored windows"),
         ({"trainer.limit_test_batches": [1]}, "limit_test_batches cannot be set"),
     ],
 )
@@ -236,8 +236,8 @@ def test_what_the_configuration_cannot_take(parameters: dict[str, Any], said: st
 @pytest.mark.parametrize(
     ("changes", "kinds", "said"),
     [
-        ({"trainer.limit_val_batches": 1}, None, "leave out trainer.limit_val_batches, which is 1; data.val_windows"),
-        ({"data.val_windows": 3}, ["dlinear", "ridge"], "only networks are scored on 3 .*: data.val_windows must be"),
+        ({"trainer.limit_val_batches": 1}, None, "leave out --trainer.limit_val_batches 1; to score fewer"),
+        ({"data.val_windows": 3}, ["dlinear", "ridge"], "it mixes networks, scored on 3 .*: set --data.val_windows"),
     ],
 )
 def test_trials_are_scored_on_the_same_windows(
@@ -280,7 +280,7 @@ def test_tune_refuses_before_the_first_trial(
         (config, "tune needs a search space: --search NAME, a file or one of search/chronos.yaml"),
         (search, "tune needs a configuration: --config NAME, a file or one of chronos_mlr.yaml"),
         *(
-            ([*both, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
+            ([*both, *words], "tune does not accept --run, --ckpt_path, --start, --resume, --refit: it")
             for words in (["--run", "x"], ["--refit", "--test"])
         ),
         ([*both, "--trainer.devices", "2"], "a trial runs on one device: --trainer.devices must be 1, not 2"),

@@ -109,7 +109,7 @@ def test_trials_of_dead_processes_are_failed_and_run_again(
     study.ask().suggest_float("x", -1, 1)  # its process was killed before its first sign of life
     said = run(study, storage, 3)
     assert [line for line in said if "died" in line] == [
-        f"trial {n}: its process died, it is tried again" for n in (0, 1)
+        f"trial {n}: its process died; trying it again" for n in (0, 1)
     ]
     trials = study.trials
     assert states(trials) == {"COMPLETE": 3, "FAIL": 2}
@@ -221,7 +221,7 @@ def test_a_study_of_something_else_is_refused(search: Search, tmp_path: Path) ->
         ({"config": {"model": {**model, "learning_rate": 0.2}}}, "its config.model.learning_rate is 0.1, but 0.2 is"),
         ({"config": {"model": model, "trainer": {"max_steps": 2}}}, "its config.trainer.max_steps is None, but 2 is"),
     ):
-        with pytest.raises(UserError, match=f"the study one is another one: {said}.*; name a new --study"):
+        with pytest.raises(UserError, match=f"the study one cannot be resumed: {said}.*; name a new --study"):
             opened(tmp_path, search, identity={**identity, **other})
 
 
@@ -329,7 +329,7 @@ def test_two_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
     made.signs_of_life_are_old(living=1)
     (tmp_path / "gate").unlink()
     assert other.end() == 0, other.said()
-    assert "its process died, it is tried again" in other.said()
+    assert "its process died; trying it again" in other.said()
     trials = made.trials()
     assert states(trials) == {"COMPLETE": 4, "FAIL": 1}
     (lost,) = [trial for trial in trials if trial.state == TrialState.FAIL]
@@ -346,7 +346,7 @@ def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -
     if number == signal.SIGTERM:  # Lightning ends a training at the end of a step
         (tmp_path / "gate").unlink()
     assert worker.end() == 130, worker.said()
-    assert "interrupted: go on with `tsattn tune --config " in worker.said()
+    assert "interrupted: resume with `tsattn tune --config " in worker.said()
     assert "Traceback" not in worker.said()
     (tmp_path / "gate").unlink(missing_ok=True)
     (left,) = made.trials()

@@ -64,12 +64,12 @@ def test_a_study_goes_on_with_the_same_data_and_results(
     table = pd.read_csv(tmp_path / "toy.csv")
     table.assign(wave=table["wave"] + 1e-6).to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 2
-    assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
+    assert "cannot be resumed: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
     table.to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 0
     monkeypatch.setattr("tsattn.experiments.experiment.RESULTS_VERSION", 99)
     assert made.tune("--trials", "3") == 2
-    assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
+    assert "cannot be resumed: another version of tsattn began it, whose results" in capsys.readouterr().err
     assert len(made.trials()) == 2
 
 
@@ -85,7 +85,7 @@ def test_the_best_is_tested_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "test" not in facts
         assert not [score for score in scores if "." in score and score in facts]
     assert made.tune("--trials", "2", "--test") == 2
-    assert "the best trial is tested once, and that was done" in capsys.readouterr().err
+    assert "the best trial was tested already; its results are in" in capsys.readouterr().err
     assert len(made.trials()) == 1
 
 
@@ -106,7 +106,7 @@ def test_one_of_several_workers_tests_the_best(
 
     monkeypatch.setattr(tune, "run_trials", tune_beside_another)
     assert made.tune("--trials", "1", "--test") == 0
-    assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
+    assert "another worker is testing the best trial, or has tested it" in capsys.readouterr().out
     assert not (made.study / "test" / "metrics.json").exists()
     lock.release()
 
@@ -275,11 +275,11 @@ def test_another_loss_is_compared_by_the_error_of_the_base(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"data.val_windows": [3]}, "data.init_args.val_windows decides what is scored"),
+        ({"data.val_windows": [3]}, "data.init_args.val_windows changes the scored windows"),
         ({"trainer.devices": [1, 2]}, "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run"),
         ({"model.backbone.members.2.kind": ["ridge"]}, "members is a list of 2, so there is no .*members.2$"),
         ({"model.backbone.members.0.alfa": [1.0]}, "cannot be 1.0: member ridge of the ensemble has no argument"),
-        ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*weights must be as many as the members, 2, not 1"),
+        ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*give one weight for each of the 2 members, not 1"),
         ({"trainer.accumulate_grad_batches": [1, 2]}, "cannot be 2: val_check_interval 1 must be a multiple of "),
     ],
 )

@@ -81,7 +81,7 @@ def attention_per_layer(description: Description | Sequence[Description], num_la
     """One description for each layer. A single description is repeated; a list must have an entry for each layer."""
     if isinstance(description, Sequence) and not isinstance(description, str):
         if len(description) != num_layers:
-            raise UserError(f"attention lists {len(description)} kinds for {num_layers} layers; give one a layer")
+            raise UserError(f"attention lists {len(description)} kinds for {num_layers} layers; give one per layer")
         layers = list(description)
     else:
         layers = [description] * num_layers

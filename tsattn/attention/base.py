@@ -180,11 +180,11 @@ class Attention(nn.Module):
         if context is not None:
             self._check_width(context, "context")
             if context.shape[0] != x.shape[0]:
-                raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {context.shape[0]}")
+                raise UserError(f"context must have {x.shape[0]} rows, as x has, not {context.shape[0]}")
             if not self.pattern.takes_context:
-                raise UserError(f"{type(self).__name__} cannot attend to a context: its pattern lives on one sequence")
+                raise UserError(f"{type(self).__name__} cannot attend to a context: use another attention")
             if self.causal or positions is not None or self.rotary is not None or global_tokens is not None:
-                unfit = "causal, rope, positions, global_tokens do not apply"
+                unfit = "leave out causal, rope, positions and global_tokens"
                 raise UserError(f"cross-attention takes no positions: {unfit}")
         if blocks is not None and not self.pattern.takes_blocks:
             raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
@@ -219,7 +219,7 @@ class Attention(nn.Module):
             # int64: products of narrower integers would overflow
             return _rows("positions", positions, "whole numbers", _is_whole(positions), B, S).long()
         if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
-            raise UserError(f"{S} tokens are more than max_length {self.max_length}, the most it is made for")
+            raise UserError(f"{S} tokens are more than max_length {self.max_length}: give a larger max_length")
         align = self.pattern.align
         if attention_mask is None:  # one row serves the whole batch
             return default_positions(S, align=align, max_length=self.max_length, device=source.device)
@@ -244,35 +244,33 @@ class Attention(nn.Module):
             raise UserError(f"{type(self).__name__} cannot decode step by step: it needs causal=True")
         if self.pattern.align != "start":
             raise UserError(
-                f"{type(self).__name__} cannot decode step by step with align={self.pattern.align}, where each new "
-                "token moves the others: it needs align=start"
+                f"{type(self).__name__} cannot decode step by step with align={self.pattern.align}, because each new "
+                "token moves the others: give align=start"
             )
 
     def _check_cache(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None, given: list[str]) -> None:
         """Refuse arguments that a cache does not support; `given` names the extra arguments that were passed."""
         self._check_decodes()
         if given:
-            raise UserError(f"a cache holds plain sequences: {', '.join(given)} cannot be given with it")
+            raise UserError(f"leave out {', '.join(given)}: these do not work with a cache")
         if not isinstance(cache, Cache):
-            raise UserError(f"cache must be what new_cache gave, not a {type(cache).__name__}")
+            raise UserError(f"cache must come from new_cache(), not be a {type(cache).__name__}")
         B, N = x.shape[:2]
         own = self.pattern.new_cache(cache.batch_size, self.max_length)
         if cache.kind != own.kind:
-            raise UserError(f"{type(self).__name__} decodes with its own new_cache, a {own.kind}, not a {cache.kind}")
+            raise UserError(f"{type(self).__name__} needs a {own.kind} from its own new_cache(), not a {cache.kind}")
         if not cache.belongs_to(self):
-            raise UserError(
-                f"this cache is of another {type(self).__name__}: each layer decodes with its own new_cache"
-            )
+            raise UserError(f"this cache belongs to another {type(self).__name__}: call new_cache() of each layer")
         if cache.batch_size != B or N < 1:
             raise UserError(f"x must hold new tokens of the cache's {cache.batch_size} sequences, not {B} x {N} tokens")
         check_mask(mask, B, N)
         if bias is not None and mask is not None:
-            raise UserError("a bias with a cache goes by positions: attention_mask cannot be given with it")
+            raise UserError("bias and attention_mask do not work together with a cache: leave one out")
         check_bias(bias, (B, self.num_heads, N, cache.length + N))
         if self.pattern.needs_max_length and self.max_length is not None:
             length = max(cache.new_tokens(N, mask, x.device).after)
             if self.max_length < length:
-                raise UserError(f"{length} tokens are more than max_length {self.max_length}, the most it is made for")
+                raise UserError(f"{length} tokens are more than max_length {self.max_length}: give a larger max_length")
 
     def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         """Outputs for the tokens of `x`, which follow the cached tokens."""

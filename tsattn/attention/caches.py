@@ -110,7 +110,7 @@ class Cache:
         rows = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
         if not rows or not all(is_whole_number(row) and 0 <= row < self.batch_size for row in rows):
             last = self.batch_size - 1
-            raise UserError(f"a cache is reordered by a list of sequences, from 0 to {last}, not by {given!r}")
+            raise UserError(f"reorder needs a list of sequence numbers from 0 to {last}, not {given!r}")
         places = indices.long() if isinstance(indices, Tensor) else torch.tensor(rows)
         for storage in (*self.key_rows, *self.value_rows):
             storage.reorder(places)

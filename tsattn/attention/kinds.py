@@ -281,7 +281,7 @@ class MLRAttention(Attention):
         pattern = MultiLevelPattern(ranks, **ways, align=align, scaling=scaling, divide_by=divide_by)
         if pattern.reads_values and options.get("causal"):
             raise UserError(
-                "blocks by change points are found from the whole context, later tokens too, which causal attention "
+                "blocks by change points use the whole context, also later tokens, which causal attention "
                 "must not see; give numbers, lengths or calendar"
             )
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)
@@ -361,7 +361,7 @@ def _equal_ranks(d_model: int, head_dim: int, blocks: Sequence[int] | None) -> l
     """Equal ranks that sum to `head_dim`: one for each of `blocks`, or up to four; even ranks if `head_dim` is even."""
     if blocks is not None:
         if head_dim % len(blocks):
-            raise UserError(f"ranks must be given: {len(blocks)} levels do not share the head size {head_dim} equally")
+            raise UserError(f"give ranks: the head size {head_dim} is not divisible by {len(blocks)} levels")
         return [head_dim // len(blocks)] * len(blocks)
     unit = 2 if head_dim % 2 == 0 else 1
     levels = next(n for n in (4, 3, 2, 1) if head_dim % (unit * n) == 0 and d_model % 2 ** (n - 1) == 0)

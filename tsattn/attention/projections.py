@@ -76,13 +76,13 @@ class Projection(nn.Module):
         if qk_norm not in (False, True, "level"):
             raise UserError(f"qk_norm must be true, false or level, not {qk_norm!r}")
         if qk_norm and not self.normalised:
-            raise UserError("qk_norm is for queries and keys, which this attention does not have")
+            raise UserError("this attention has no queries and keys to normalise: leave qk_norm out")
         if qk_norm == "level":
             return self._level_norm(side)
         return nn.LayerNorm(self.width) if qk_norm and side in self.normalised else nn.Identity()
 
     def _level_norm(self, side: str) -> nn.Module:
-        raise UserError("qk_norm: level is for bilinear_mlr and mlbtc, whose components come from levels of features")
+        raise UserError("qk_norm: level works with bilinear_mlr and mlbtc only: give true or false")
 
     def level_scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor | None:
         """The share of each level of features in the logits, `(levels, B, H, N, S)`; None without levels."""
@@ -449,7 +449,7 @@ class RotaryEmbedding(ModuleWithConstants):
         super().__init__()
         groups = [width] if groups is None else list(groups)
         if any(group % 2 for group in groups):
-            raise UserError(f"rotary positions turn pairs of components: ranks must be even, not {groups}")
+            raise UserError(f"rotary positions (rope) need even ranks, not {groups}")
         order = [*range(width // 2)]
         if frequencies == "spread":
             # a pair's relative place in its group decides its place among all pairs

@@ -52,20 +52,20 @@ def build_backbone(description: Description, task: Task, output: Output = Output
     """
     kind, cls, chosen = _parse(description)
     if output.quantiles and not cls.emits_quantiles:
-        raise UserError(f"backbone {kind} forecasts points only: it takes no quantiles")
+        raise UserError(f"backbone {kind} forecasts points only: leave quantiles out")
     if output.distribution is not None and not cls.emits_distributions:
         able = one_of(name for name in BACKBONES if backbone_class(name).emits_distributions)
-        raise UserError(f"backbone {kind} has no distribution {output.distribution}; those that do: {able}")
+        raise UserError(f"backbone {kind} cannot forecast distribution {output.distribution}; valid backbones: {able}")
     covariates = [*task.past_covariates, *task.future_covariates, *task.static]
     if covariates and not cls.uses_covariates:
         able = one_of(name for name in BACKBONES if backbone_class(name).uses_covariates)
         raise UserError(
-            f"backbone {kind} uses no covariates, and the data has {one_of(covariates)}; those that do: {able}"
+            f"backbone {kind} uses no covariates, but the data has {one_of(covariates)}; backbones with them: {able}"
         )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     backbone: Backbone = cls(task, output, **chosen)
     if task.counts_steps and any(_reads_time_stamps(part) for part in backbone.modules()):
-        raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
+        raise UserError("blocks by the calendar need time stamps, but the series count steps: give lengths")
     return backbone
 
 

@@ -80,8 +80,8 @@ class ITransformer(Backbone):
         L, T, C = task.context_length, task.prediction_length, task.num_channels
         if C < 2:
             raise UserError(
-                "backbone itransformer attends to the channels of a window, and the data has one channel; patchtst and "
-                "transformer attend to its steps"
+                "backbone itransformer attends to channels, and the data has only one: give patchtst or "
+                "transformer, which attend to steps"
             )
         check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=dropout)
         num_further = CovariateTokens.count(task, calendar)
@@ -93,7 +93,7 @@ class ITransformer(Backbone):
             for layer in attention_per_layer(attention, num_layers)
         ]
         if self.groups is not None and not any(layer.pattern.takes_blocks for layer in attentions):
-            raise UserError("groups are the blocks of attention mlr, and no layer has it; leave groups out")
+            raise UserError("groups need attention mlr, and no layer has it: leave groups out, or give attention mlr")
         self.encoder = Encoder(attentions, 2 * d_model if d_ff is None else d_ff, dropout, norm)
         self.fan = output_fan(output)
         self.head = FlattenHead(1, T, d_model, self.fan.num_outputs)
@@ -137,17 +137,17 @@ def _checked(attention: Attention, description: Description, groups: ChannelGrou
     kind = complete["kind"]
     if groups is None or not pattern.takes_blocks:
         raise UserError(
-            f"attention {kind} favours near tokens, and the channels, which are the tokens of itransformer, have no "
-            "order; standard, btt, bilinear_mlr and mlbtc need none, and mlr takes groups of channels, the argument "
+            f"attention {kind} needs an order of tokens, and the channels of itransformer have none: give "
+            "standard, btt, bilinear_mlr or mlbtc, or mlr with groups of channels, the argument "
             "groups"
         )
     if complete.get("blocks") is not None:
-        raise UserError(f"attention {kind} has its blocks from groups here: leave its argument blocks out")
+        raise UserError(f"attention {kind} takes its blocks from groups here: leave blocks out")
     levels = len(pattern.component_groups or ())
     if levels != groups.num_levels:
         raise UserError(
-            f"groups have {number_of(groups.num_levels, 'level')}, and attention {kind} has "
-            f"{number_of(levels, 'rank')}: there is a level for each"
+            f"groups have {number_of(groups.num_levels, 'level')}, but attention {kind} has "
+            f"{number_of(levels, 'rank')}: give one level for each rank"
         )
     return attention
 

@@ -44,7 +44,7 @@ class DLinear(Backbone):
         super().__init__()
         self.kernel_size = whole_number("kernel_size", kernel_size)
         if self.kernel_size % 2 == 0:
-            raise UserError(f"kernel_size must be odd, as many steps before a step as after it, not {kernel_size}")
+            raise UserError(f"kernel_size must be odd, such as {self.kernel_size + 1}, not {kernel_size}")
         self.fan = output_fan(output)
         self.trend, self.remainder = (_series_linear(task, self.fan, individual) for _ in range(2))
 

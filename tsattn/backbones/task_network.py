@@ -90,7 +90,7 @@ def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
 def check_format(found: object, source: str) -> None:
     """Refuse a format number that this version cannot read; the message names `source`."""
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-        raise UserError(f"{source} is damaged: {shown(repr(found))} is no format")
+        raise UserError(f"{source} is damaged: {shown(repr(found))} is no format number")
     if found != FORMAT:
         raise UserError(f"{source} is of format {shown(found)}, and this version of tsattn reads format {FORMAT}")
 
@@ -133,7 +133,7 @@ def refuse_imports(description: object, source: str) -> None:
         module, _, name = description.rpartition(".")
         # not getattr: it would import what a module loads lazily
         if not inspect.isclass(vars(sys.modules.get(module, object)).get(name)):
-            what = f"{source} names {shown(description)}, and weights import nothing"
+            what = f"{source} needs the class {shown(description)}, and loading weights imports no modules"
             raise UserError(f"{what}. If you trust that module, import it first, then load again")
 
 

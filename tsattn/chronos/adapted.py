@@ -67,7 +67,7 @@ class AdaptedChronos:
         implementation = pipeline.inner_model.config._attn_implementation
         if implementation not in IMPLEMENTATIONS:
             raise UserError(
-                f"models that attend by {implementation} cannot be adapted: open it with attn_implementation "
+                f"a model with attn_implementation={implementation} cannot be adapted: open it with "
                 f"{one_of(IMPLEMENTATIONS)}"
             )
         self.pipeline, self.original = pipeline, original
@@ -119,10 +119,10 @@ class AdaptedChronos:
         """
         if any(site.stack == "group" for site in self.sites):
             raise UserError(
-                "calibration shows a model each series by itself: attention among series cannot learn from it"
+                "calibration uses single series, so attention among series (where: group) cannot learn from it"
             )
         if self.original is None:
-            raise UserError("calibration needs the original, which a folder of an adapted model does not hold")
+            raise UserError("calibration needs the original model, which a saved folder does not hold: adapt again")
         steps, batch_size = whole_number("steps", steps), whole_number("batch_size", batch_size)
         rate = positive_number("learning_rate", learning_rate)
         original = family_of(self.original)
@@ -245,7 +245,7 @@ class AdaptedChronos:
             UserError: if the model was loaded from a folder, which does not hold the original.
         """
         if self.original is None:
-            raise UserError("a folder of an adapted model does not hold the original: open that with open_pipeline")
+            raise UserError("a saved adapted model does not hold the original: open it with open_pipeline(name)")
         return self.original
 
 
@@ -290,7 +290,7 @@ def adapt(
     if isinstance(pipeline_or_path, str | PathLike):
         original = open_pipeline(pipeline_or_path, revision=revision)
     elif revision is not None:
-        raise UserError("revision is of a model on the hub: a pipeline that is open has its weights")
+        raise UserError("revision needs the name of a model on the hub, not an open pipeline: leave it out")
     family = family_of(original)
     sites = family.chosen_sites(where)
     descriptions = attention_per_layer(attention, len(sites))
@@ -378,7 +378,7 @@ def add_biases(model: nn.Module, names: Iterable[str]) -> None:
 
 def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
     """Replace `Chronos2Pipeline.fit`, which would train a model without the swapped attention."""
-    raise UserError("an adapted model is not trained by its pipeline's own fit, which knows nothing of its attention")
+    raise UserError("pipeline.fit would lose the swapped attention: train the predictor chronos instead")
 
 
 @dataclass(frozen=True)
@@ -397,7 +397,7 @@ class ContextWindows:
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError("data must be a list of series, each a row of numbers") from error
         if not series or any(row.dim() != 1 or not torch.isfinite(row).any() for row in series):
-            raise UserError("data must be a list of series, each a row of numbers of which one at least is not missing")
+            raise UserError("data must be a list of series, each a row of numbers with at least one observed value")
         length = family.context_length + (family.steps_at_once if family.reads_future(sites) else 0)
         return cls([(row, min(length, len(row)), len(row)) for row in series], length)
 

@@ -93,17 +93,15 @@ class ChronosOptions:
             raise UserError(f"trained must be null or one of {one_of(TRAINED)}, not {self.trained!r}")
         if self.attention is None and (self.calibrate or self.convert != "copy"):
             name = "calibrate" if self.calibrate else "convert"
-            raise UserError(f"{name} is of a swapped attention: give attention, or leave {name} out")
+            raise UserError(f"{name} needs a swapped attention: give attention, or leave {name} out")
         if self.attention is None and self.trained not in ("attention", "lora") and self.where != _EVERY:
             raise UserError(
-                "where is of a swapped attention, or of trained: attention or lora; give one of these, or leave it out"
+                "where needs attention, or trained: attention or lora; give one of these, or leave where out"
             )
         if self.attention is not None and self.convert == "fresh" and not self.is_fitted:
-            raise UserError("attention that starts afresh forecasts nothing of use: give trained or calibrate")
+            raise UserError("convert: fresh starts with random attention weights: give trained or calibrate, too")
         if self.is_fitted and self.context_length is not None:
-            raise UserError(
-                "context_length is of a model that is used as it is: one that is fitted has that of the data"
-            )
+            raise UserError("a fitted Chronos takes data.context_length: leave context_length out of its description")
 
     @property
     def unfitted(self) -> ChronosOptions:
@@ -184,8 +182,8 @@ class ChronosNetwork(Backbone):
         horizon, longest = self.forecasts.steps_at_once, max(map(len, series), default=0)
         if series and longest <= horizon and self.forecasts.reads_future(self.sites):
             raise UserError(
-                f"context_length + prediction_length must be more than {horizon}, the steps that the decoder of "
-                f"{self.options.weights} forecasts, for it to learn from training windows; they have {longest}"
+                f"context_length + prediction_length must be more than {horizon}, the steps of the decoder of "
+                f"{self.options.weights}, not {longest}: raise --data.context_length"
             )
         adapted = _converted(self.options, series, seed)
         if self.options.calibrate:
@@ -426,7 +424,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         """Say which past steps the model does not read, and whether it forecasts the horizon in parts."""
         L, T = self.task.context_length, self.task.prediction_length
         if self.needs_fit and forecasts.context_length < L:
-            say(f"{self.name} looks at the last {forecasts.context_length} of {L} past steps")
+            say(f"{self.name} uses the last {forecasts.context_length} of {L} past steps")
         if forecasts.steps_at_once < T:
             does = "is trained over" if self.is_trained else "forecasts"
             say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and continues from its forecasts")
@@ -436,17 +434,17 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         unread = [*self.task.static]
         if forecasts.takes_covariates and self.task.covariate_categories:
             named = one_of(self.task.categories_by_covariate)
-            raise UserError(f"{self.name} reads covariates of numbers alone, and {named} has categories: leave it out")
+            raise UserError(f"{self.name} reads numeric covariates only, and {named} has categories: leave it out")
         if not forecasts.takes_covariates:
             unread = [*self.task.past_covariates, *self.task.future_covariates, *unread]
         if unread:
-            logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))
+            logger.warning("%s does not use covariates: %s", self.name, one_of(unread))
 
 
 def _opened(adapted: AdaptedChronos, options: ChronosOptions) -> ChronosFamily:
     if options.num_samples is not None and not adapted.family.draws_paths:
         raise UserError(
-            f"num_samples is of Chronos-T5, which draws paths: {options.weights} gives quantiles; leave num_samples out"
+            f"num_samples is for Chronos-T5 only, and {options.weights} forecasts quantiles: leave num_samples out"
         )
     return family_of(adapted.pipeline, Sampling(options.num_samples, options.sampling_seed))
 
@@ -456,14 +454,11 @@ def _converted(options: ChronosOptions, series: Sequence[Tensor] | None = None, 
     plain = open_weights(options.weights, options.revision)
     if options.attention is None:
         if plain.swaps and options.where != _EVERY:
-            raise UserError(
-                f"{options.weights} is adapted: its swapped layers are those that are trained; leave where out"
-            )
+            raise UserError(f"{options.weights} is adapted, so its swapped layers are trained: leave where out")
         return plain
     if plain.swaps:
         raise UserError(
-            f"{options.weights} is adapted already, by attention of its own: leave attention out, or give the weights "
-            "that it was made of"
+            f"{options.weights} has a swapped attention already: leave attention out, or give the original weights"
         )
     data = series if options.convert == "rotate" else None
     return adapt(plain.pipeline, options.attention, options.where, options.convert, data=data, seed=seed)

@@ -68,12 +68,12 @@ def convert_weights(
     known = moments or InputMoments(torch.eye(D).double(), torch.zeros(D).double())
     known = InputMoments(known.second.to(place), known.mean.to(place))
     if convert == "rotate" and not (isinstance(attention, MLRAttention) and isinstance(projection, LowRankProjection)):
-        raise UserError("rotate is for mlr, whose far pairs keep the first components: copy, project or fresh")
+        raise UserError("convert=rotate works with mlr only: give copy, project or fresh")
     if isinstance(projection, NoProjection):
         return None
     if not isinstance(projection, LowRankProjection):
         raise UserError(
-            "copy keeps queries and keys, which this attention makes otherwise: convert it by project or fresh"
+            "convert=copy does not work with this attention, which has no query and key matrices: give project or fresh"
         )
     if isinstance(rotary, PairRotation):
         if convert == "rotate":
@@ -166,7 +166,7 @@ def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tens
             projection.left[at].copy_(level.left)
             projection.right[at].copy_(level.right)
     else:
-        raise UserError("project is for structured forms, btt, bilinear_mlr and mlbtc: convert this by copy or fresh")
+        raise UserError("convert=project works with btt, bilinear_mlr and mlbtc only: give copy or fresh")
     error = torch.linalg.matrix_norm(form - projection.to_dense().double())
     return _share_of((error.square() + left_out).sqrt(), norm)
 

@@ -30,7 +30,7 @@ from tsattn.task import MEDIAN
 IMPLEMENTATIONS = ("sdpa", "eager")
 ROWS_AT_ONCE = 1024  # series forecast at once; limits the memory
 _NOT_A_LABEL = -100  # the cross-entropy of transformers ignores it
-_DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
+_DECODERS_ONLY = "decoder-only Chronos models cannot be used; valid are Chronos-T5, Chronos-Bolt and Chronos-2"
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class ChronosFamily(ABC):
         first, *_, last = self.levels or (0.0, 1.0)
         for level in asked:
             if not first <= level <= last:
-                raise UserError(f"{name} forecasts quantiles from {first} to {last}: {level} lies outside")
+                raise UserError(f"{name} forecasts quantiles from {first} to {last}: {level} is outside")
 
     def forecast(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
         """The `quantiles` at `levels`, or without levels the median `(B, horizon, C)`."""
@@ -279,7 +279,7 @@ class T5(ChronosFamily):
     def run(self, windows: Tensor, future: bool) -> None:
         cut = windows.shape[1] - (self.steps_at_once if future else 0)
         if cut < 1:
-            raise UserError(f"the decoder learns from series of more than {self.steps_at_once} values")
+            raise UserError(f"the decoder needs training series of more than {self.steps_at_once} values")
         self._call(windows[:, :cut], windows[:, cut:] if future else None)
 
     def _call(self, past: Tensor, target: Tensor | None) -> tuple[Any, Tensor]:
@@ -314,8 +314,8 @@ class T5(ChronosFamily):
         size = float(centers[1] - centers[0])
         if bool(((rows.spread > 0) & (rows.spread < size * rows.past.abs().nanmean(-1))).any()):
             warnings.warn(
-                f"Chronos-T5 tells steps of {100 * size:.2g} % of the level of a series apart, and some series change "
-                "by less: take their level away before, or take Chronos-Bolt or Chronos-2, which do so themselves",
+                f"Chronos-T5 resolves steps of {100 * size:.2g} % of the level of a series, and some series change "
+                "by less: subtract their level first, or use Chronos-Bolt or Chronos-2",
                 stacklevel=2,
             )
 
@@ -461,7 +461,7 @@ def check_implementations(config: Any) -> None:
 def configured_family(config: Any) -> type[ChronosFamily]:
     """Find the family of the model that a configuration of transformers describes."""
     if not isinstance(getattr(config, "chronos_config", None), dict):
-        raise UserError("its config.json has no chronos_config, as that of every Chronos model does")
+        raise UserError("its config.json has no chronos_config, so it is no Chronos model")
     named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # the first models do not name their class
     classes = {family.pipeline_path.rpartition(".")[2]: family for family in FAMILIES.values()}
     if named not in classes:
@@ -470,7 +470,7 @@ def configured_family(config: Any) -> type[ChronosFamily]:
     if config.chronos_config.get("model_type") == "causal":
         raise UserError(_DECODERS_ONLY)
     if config.model_type != family.model_class().config_class.model_type:
-        raise UserError(f"its model_type is {config.model_type!r}, which is none of {named}")
+        raise UserError(f"its model_type is {config.model_type!r}, which does not fit {named}")
     return family
 
 
@@ -481,7 +481,7 @@ def family_of(pipeline: Any, sampling: Sampling | None = None) -> ChronosFamily:
             if family is T5 and pipeline.model.config.model_type != "seq2seq":
                 raise UserError(_DECODERS_ONLY)
             return family(pipeline, sampling or Sampling())
-    raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
+    raise UserError(f"give a pipeline of chronos-forecasting, or its name or folder, not a {type(pipeline)}")
 
 
 def _patches(chronos: Any) -> int:

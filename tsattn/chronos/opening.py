@@ -37,16 +37,16 @@ class NamedWeights:
     def of(cls, weights: Any, revision: str | None = None) -> NamedWeights:
         """Find weights by name or path; a `Path` is never a name on the hub."""
         if not isinstance(weights, str | PathLike):
-            raise UserError(f"a Chronos model is opened by a name or folder, not by {weights!r}")
+            raise UserError(f"weights must be the name or folder of a Chronos model, not {weights!r}")
         name, path = str(weights), folder_path(weights)
         folder = path if name and path.is_dir() else None
         if folder is not None and revision is not None:
-            raise UserError(f"{name} is no model on the hub, which alone has revisions: leave revision out")
+            raise UserError(f"{name} is a folder, and only models on the hub have revisions: leave revision out")
         on_hub = isinstance(weights, str) and _ON_HUB.fullmatch(name) and not name.endswith(".safetensors")
         if folder is None and not on_hub:
             raise UserError(
-                "weights must be the folder of a Chronos model or of an adapted one, or the name of one on the hub "
-                f"such as amazon/chronos-bolt-small, not {name!r}; the included pretrained model is the predictor tiny"
+                "weights must be the folder of a Chronos model, original or adapted, or its name on the hub "
+                f"such as amazon/chronos-bolt-small, not {name!r}; the included model is `kind: tiny`"
             )
         return cls(name, folder, revision)
 
@@ -83,7 +83,7 @@ def open_pipeline(
         raise UserError(f"dtype of a Chronos model must be one of {one_of(DTYPES)}, not {dtype!r}")
     named = NamedWeights.of(name_or_path, revision)
     if named.is_adapted:
-        raise UserError(f"{named.name} holds an adapted model: tsattn.chronos.load_adapted opens it")
+        raise UserError(f"{named.name} holds an adapted model: open it with tsattn.chronos.load_adapted")
     return _opened(named, device, dtype)
 
 
@@ -104,7 +104,7 @@ def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
             pipeline = family.pipeline_of(model)
     except OSError as error:
         if named.folder is not None:
-            raise UserError(f"{where} is no folder of a Chronos model in safetensors: {first_line(error)}") from error
+            raise UserError(f"{where} holds no Chronos model in safetensors: {first_line(error)}") from error
         at = f" at revision {named.revision}" if named.revision else ""
         raise UserError(
             f"the model {where}{at} is neither a folder, nor in the local cache, nor found on the hub, which may be "

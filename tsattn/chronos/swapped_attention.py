@@ -25,7 +25,7 @@ from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
-_NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
+_NO_WEIGHTS = "swapped attention returns no weights; compute them with tsattn.attention.maps"
 
 
 class SwappedAttention(nn.Module):
@@ -292,14 +292,14 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
     if not around.site.is_over_time and type(attention.pattern) is not FullPattern:
         why = "series of a group have no order" if around.site.stack == "group" else "keys are tokens of the encoder"
         raise UserError(
-            f"attention {kind} of {around.site.name} would go by positions, and {why}; valid there: standard, btt, "
+            f"attention {kind} uses positions, but in {around.site.name} {why}; valid there: standard, btt, "
             "bilinear_mlr, mlbtc"
         )
     if attention.pattern.data_blocks is not None:
-        need = "change points need the values of the tokens"
+        need = "change points need values"
         if not attention.pattern.reads_values:
             need = "the calendar need time stamps"
-        raise UserError(f"blocks by {need}, which Chronos does not hand to its attention; give numbers or lengths")
+        raise UserError(f"blocks by {need}, which Chronos does not pass to its attention; give numbers or lengths")
     if not fresh:
         attention.scale = 1.0
         without_biases(attention)
@@ -331,12 +331,12 @@ def _completed(description: Description, around: Surroundings, fresh: bool) -> t
     known = keyword_arguments(attention_class(kind))
     for name in ("num_kv_heads", "head_dim"):
         if name in chosen:
-            raise UserError(f"{name} of attention {kind} is the Chronos model's own: leave it out")
+            raise UserError(f"{name} of attention {kind} is set by the Chronos model: leave it out")
     chosen["head_dim"] = around.head_dim
     chosen.setdefault("dropout", float(around.original.dropout))
     if not fresh:
         if chosen.setdefault("qk_norm", False):
-            raise UserError(f"attention {kind} cannot have qk_norm: converted weights fit scores without (or: fresh)")
+            raise UserError(f"attention {kind} cannot have qk_norm: converted weights have none (or: convert fresh)")
         if kind not in ("mlr", "global_swa") and "scaling" in known:
             if chosen.setdefault("scaling", 1.0) not in (1, "head"):
                 raise UserError(f"attention {kind} cannot have scaling: Chronos does not scale scores (or: fresh)")
@@ -345,7 +345,7 @@ def _completed(description: Description, around: Surroundings, fresh: bool) -> t
         # contexts are padded in front and end at one position; decoders start at their first token
         align = "start" if around.layout is None else "end"
         if chosen.setdefault("align", align) != align:
-            raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
+            raise UserError(f"attention {kind} of a Chronos {around.site.stack} needs align={align}: leave align out")
     return kind, chosen
 
 
@@ -358,7 +358,7 @@ class _Adapted:
         return _unfilled, (type(self).__mro__[2],), self.__dict__  # pickle cannot find a class made at run time
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        raise UserError("an adapted model is saved by AdaptedChronos.save(folder), which records its attention")
+        raise UserError("save an adapted model with AdaptedChronos.save(folder), which records its attention")
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         encode: Any = super().encode  # type: ignore[misc]
@@ -384,7 +384,7 @@ def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None
     """Change the class of a model to a subclass that is `_Adapted`; its weights stay."""
     plain: Any = type(model)
     if isinstance(model, _Adapted):
-        raise UserError("this model is adapted already: adapt its original, which restore() gives")
+        raise UserError("this model is adapted already: call restore(), then adapt the original")
     if plain is not family.model_class():
         raise UserError(
             f"a model of class {plain.__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and Chronos-2 can"
@@ -397,13 +397,13 @@ def _own_cache(cache: Any, layer: int, attention: Attention, batch_size: int) ->
     from transformers import DynamicCache
 
     if not isinstance(cache, DynamicCache):
-        raise UserError(f"swapped attention decodes with a DynamicCache of transformers, not a {type(cache).__name__}")
+        raise UserError(f"swapped attention needs a DynamicCache of transformers, not a {type(cache).__name__}")
     while len(cache.layers) <= layer and cache.layer_class_to_replicate is not None:
         cache.layers.append(cache.layer_class_to_replicate())
     held: Any = cache.layers[layer]
     if not isinstance(held, _cache_layer()):
         if held.get_seq_length():
-            raise UserError("this cache was filled by another attention: decoding starts with a new one")
+            raise UserError("this cache was filled by another attention: start decoding with a new cache")
         held = cache.layers[layer] = _cache_layer()(attention, batch_size)
     own: Cache = held.held
     return own
@@ -428,7 +428,7 @@ def _cache_layer() -> Any:
             pass  # storage is allocated when tokens come
 
         def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
-            raise UserError("this layer holds what its own attention keeps; another cannot use it")
+            raise UserError("this cache belongs to a swapped attention; give other attentions a new cache")
 
         def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
             return self.held.length + query_length, 0

@@ -81,7 +81,7 @@ def _guarded(words: list[str]) -> int:
             said = str(error)
         elif isinstance(error, OSError):  # such as a full disk
             reason = error.strerror or str(error) or type(error).__name__
-            said = f"{error.filename}: {reason}" if error.filename else f"the system refuses to go on: {reason}"
+            said = f"{error.filename}: {reason}" if error.filename else f"the operating system reports: {reason}"
         elif not debug and (is_memory or isinstance(error, MemoryError)):
             batch = "--data.eval_batch_size" if words[0] in _WITH_OUTPUT else "--data.batch_size"
             said = f"out of memory; reduce {'--tokens' if words[0] == 'cost' else batch}"
@@ -107,7 +107,7 @@ def _interruption(error: BaseException | None) -> str | None:
 def _how_to_resume(words: list[str]) -> str:
     command = shlex.join(["tsattn", *map(without_password, words)])
     overwrites = any("overwrite" in word for word in words) or not {*words[:2]} & _WITH_OUTPUT
-    return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output is there'}"
+    return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output file exists'}"
 
 
 def _check_name(name: str, valid: Collection[str], what: str) -> None:

@@ -56,7 +56,7 @@ def compare(words: Words) -> None:
     with session():
         if words.free:
             if options.config or options.attention or options.vary or overrides:
-                raise UserError("finished runs are compared as they are: name run folders alone, or a --config")
+                raise UserError("finished runs are compared as they are: leave out experiment options such as --config")
             comparison, name = compare_runs(words.free, margin=options.margin), "comparison"
             output = Path(options.output or ".")
         else:

@@ -47,7 +47,7 @@ def _result(words: Words) -> Result:
         hooks = replace(hooks, checkpoint=Path(options.ckpt_path))
     if options.start is not None:
         if other := next((name for name in ("refit", "ckpt_path") if getattr(options, name)), None):
-            raise UserError(f"of --start and --{other} give one: a refit starts from nothing, a checkpoint has weights")
+            raise UserError(f"give --start or --{other}, not both: each sets the first weights of the training")
         weights = RunFolder(options.start).forecasting_checkpoint()
         fitted = load_predictor(weights, experiment.model["backbone"], experiment.output)
         hooks = replace(hooks, start=WarmStart(fitted))
@@ -59,7 +59,7 @@ def _say_result(result: Result, *, detail: bool) -> None:
     if trained := [_trained(one) for one in all_fits(result.fit) if "training" in one]:
         _say("\n" + "\n".join(trained))
     if result.refitted is not None:
-        _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
+        _say("refitted on all rows: `predict` uses this model, `test` the model that is tested below")
     predictor = result.fitted.predictor
     windows = int(result.tables[predictor.name].scores()["windows"])
     _say(f"\n{score_table(title(result.data, windows), result.tables, predictor.label, detail=detail)}")

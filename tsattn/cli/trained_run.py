@@ -39,7 +39,7 @@ def validate(words: Words) -> None:
             check_by(by)
         if options.output is not None:
             if by is None:
-                raise UserError("--output is for the scores by group: give --by, too")
+                raise UserError("--output writes scores by group: add --by series, --by step or --by origin")
             check_output(Path(options.output), options.overwrite, inputs=words.input_files(experiment))
         if options.figure is not None:
             check_output(Path(options.figure), options.overwrite, FIGURES, "--figure")
@@ -64,7 +64,7 @@ def validate(words: Words) -> None:
             steps = {one: table.step_scores("mae_scaled") for one, table in tables.items()}
             drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {fitted.predictor.title}\n{head}")
             write_figure(drawn, Path(options.figure), options.overwrite)
-            say(f"{options.figure}: residuals, drawn")
+            say(f"{options.figure}: plot of the residuals")
 
 
 test = validate
@@ -99,7 +99,7 @@ def predict(words: Words) -> None:
             drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=predictor.title)
             write_figure(drawing, Path(figure), options.overwrite)
             drawn = number_of(series, "channel" if panel.is_wide else "series")
-            say(f"{figure}: {drawn if series <= _MOST else f'the first {_MOST} of {drawn}'}, drawn")
+            say(f"{figure}: plot of {drawn if series <= _MOST else f'the first {_MOST} of {drawn}'}")
 
 
 def _forecast(
@@ -123,7 +123,7 @@ def attention(words: Words) -> None:
         output = Path(options.output or Path(options.run or ".", "attention.png"))
         check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=words.input_files(experiment))
         if window is not None and (options.input or options.series):
-            raise UserError("--window names a window of the data of the run: leave --input and --series out, or it")
+            raise UserError("--window selects a window of the run's data: leave out --input and --series, or --window")
         is_table = output.suffix in WRITERS
         if is_table and (options.layer, options.head, options.level) != ("all", "all", None):
             raise UserError("a table has all layers, heads and levels: leave --layer, --head and --level out")

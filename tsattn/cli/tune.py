@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 STORAGE = "TSATTN_STORAGE"  # environment variable for the URL of the storage
 _OF_FIT_ALONE = ("--run", "--ckpt_path", "--start", "--resume", "--refit")
 _SEEN = (
-    "warning: everybody on this machine can see a password on a command line, which is why it is written nowhere else; "
-    f"give the URL in {STORAGE}, or the password in PGPASSWORD or a passfile"
+    "warning: other users of this machine can see a password on a command line; "
+    f"set the URL in {STORAGE}, or the password in PGPASSWORD or a passfile"
 )
 
 
@@ -45,8 +45,8 @@ def tune(words: Words) -> None:
     if not rest:
         raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     if any(name in _OF_FIT_ALONE for name, _ in words.pairs):
-        none = f"tune takes none of {one_of(_OF_FIT_ALONE)}: its results lie in --study, trials start afresh"
-        raise UserError(f"{none}, and `fit --config best.yaml` trains the best of them")
+        none = f"tune does not accept {one_of(_OF_FIT_ALONE)}: it writes to --study and trains each trial from scratch"
+        raise UserError(f"{none}; train the best trial with `tsattn fit --config STUDY/best.yaml`")
     if "://" in (options.study or ""):
         raise UserError("--study is a folder; the URL of a database is for --storage")
     taken, file = Words("fit", rest), find_config(options.search, "search space", "search")
@@ -55,7 +55,7 @@ def tune(words: Words) -> None:
     folder = Path(options.study or Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(file)])))
     run = folder / "test"
     if options.test and run.exists():
-        raise UserError(f"{run} exists: the best trial is tested once, and that was done")
+        raise UserError(f"the best trial was tested already; its results are in {run}: leave out --test")
     options.storage, options.cv = options.storage or os.environ.get(STORAGE) or None, options.cv or 0
     command, hint = [*map(without_password, words.typed)], ""
     if command != words.typed:
@@ -73,9 +73,9 @@ def tune(words: Words) -> None:
                 if not run.exists():
                     fit(Words("fit", ["--config", str(folder / "best.yaml"), "--run", str(run)]))
                     return
-            say(f"another worker tests the best trial, or has done so: {run}")
+            say(f"another worker is testing the best trial, or has tested it: {run}")
     except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(str(stop) or f"go on with `{shlex.join(command)}`{hint}") from stop
+        raise KeyboardInterrupt(str(stop) or f"resume with `{shlex.join(command)}`{hint}") from stop
 
 
 def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namespace, command: list[str]) -> None:
@@ -90,7 +90,7 @@ def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namesp
     with unwritten_named(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if options.storage is None and (folder / "trials.csv").exists() and not (folder / FILE).exists():
-        raise UserError(f"{folder} has results of a study, but no {FILE} to continue; name another folder by --study")
+        raise UserError(f"{folder} has results of a study, but no {FILE} to continue; name another folder with --study")
     storage = tuning.open_storage(options.storage, folder)
     as_it_is = search.configured(base.to_dict())
     first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []

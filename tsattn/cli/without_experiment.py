@@ -40,7 +40,7 @@ def export(words: Words) -> None:
         shape = ", ".join(map(str, one["shape"]))
         print(f"  {'gives' if name in facts['outputs'] else 'takes'} {name} ({shape}) {one['dtype']}")
     if plain := one_of(kind for kind, impl in facts["attention"].items() if impl == "reference"):
-        print(f"  attention {plain} is written out, as the kernels of this package are not in the file")
+        print(f"  attention {plain} is exported as plain operators: the file does not contain tsattn's kernels")
 
 
 def datasets_list(words: Words) -> None:
@@ -49,7 +49,7 @@ def datasets_list(words: Words) -> None:
     print(f"{'name':18}{'rows':>7}{'columns':>9}  {'frequency':11}file")
     for card in CARDS.values():
         print(f"{card.name:18}{card.rows:>7}{card.columns:>9}  {card.frequency:11}{_where(card, root)}")
-    print(f"\nhere: in {root}; `datasets fetch NAME` downloads a file that is not")
+    print(f"\nhere: in {root}; download a missing file with `tsattn datasets fetch NAME`")
 
 
 def _where(card: Card, root: Path) -> str:
@@ -104,7 +104,7 @@ def datasets_check(words: Words) -> None:
         print("\n  ".join([f"{card.name:18}{'differs' if said else 'ok' if is_here else 'not here'}", *said]))
         failed += [card.name] if said or (cards and not is_here) else []
     if failed:
-        raise UserError(f"not as on the card, or not in {root}: {one_of(failed)}")
+        raise UserError(f"missing from {root}, or different from the card: {one_of(failed)}")
 
 
 def _typed(words: Words) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def datasets_diagnose(words: Words) -> None:
     print(_report(found, path))
     if output is not None:
         write_frame(found.astype({"series": str}), Path(output), overwrite)
-        print(f"{output}: these findings, a row each")
+        print(f"{output}: the findings, one row each")
 
 
 def _report(found: pd.DataFrame, path: str) -> str:

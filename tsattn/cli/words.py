@@ -88,7 +88,7 @@ _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
         lambda x: x and min(x) > 0,
         "whole numbers of at least 1, with commas between them",
     ),
-    "NUMBERS": (_numbers, lambda some: isinstance(some, str) or min(some) >= 0, "all, or numbers as 0,2"),
+    "NUMBERS": (_numbers, lambda some: isinstance(some, str) or min(some) >= 0, "all, or numbers such as 0,2"),
     "TIME": (_seconds, bool, "a time like 90s, 30m, 2h or 1h30m"),
     "DTYPE": (str, lambda name: name in _DTYPES, f"one of {one_of(_DTYPES)}"),
     "PART": (str, lambda name: name in ("test", "val"), "test or val"),
@@ -109,12 +109,12 @@ class Option(NamedTuple):
         """Convert the typed value; raise `UserError` if it is missing or invalid."""
         if not self.value:
             if text is not None:
-                raise UserError(f"{self.name} takes no value, not {text}: give it, or leave it out")
+                raise UserError(f"{self.name} takes no value: write {self.name} alone, without {text}")
             return True
         if text is None:
             raise UserError(f"{self.name} needs a value")
         if self.value == "DIR" and Path(text).is_file():
-            raise UserError(f"{self.name} is a folder, but {text} is a file; name another")
+            raise UserError(f"{self.name} must be a folder, but {text} is a file")
         if self.default == "true":
             return {"true": True, "false": False}.get(text.lower(), text)
         read, is_valid, what = _TYPES.get(self.value, (str, lambda _: True, ""))
@@ -386,18 +386,18 @@ class Words:
         valid = [name for name in _option_names(self.command) if "." not in name and name not in ("--run", "--config")]
         valid += [*(f"--data.{name}" for name in arguments if name not in idle), *(f"--trainer.{x}" for x in _TRAINER)]
         if any(name == "--config" for name, _ in self.pairs):
-            what = f"{self.command} --run takes the configuration of the run"
-            raise UserError(f"{what}; valid with it are {one_of(valid)}")
+            what = f"{self.command} --run uses the configuration of the run: leave out --config"
+            raise UserError(f"{what}; valid with --run are {one_of(valid)}")
         useful = {**dict.fromkeys(("model", "attention", "seed_everything"), ()), "trainer": (*_TRAINER, *_REFUSED)}
         beside = "--run and --input" if has_input else "--run"
-        self._refuse_idle(useful, f" beside {beside}: a trained model stays as it is", valid, idle)
+        self._refuse_idle(useful, f" with {beside}: a trained model is not changed", valid, idle)
         self.pairs.insert(0, ("--config", str(run.config)))
         options.ckpt_path = options.ckpt_path or str(run.forecasting_checkpoint() if is_beyond else run.best)
 
     def _resume(self) -> None:
         limits = [f"--trainer.{name}" for name in LIMITS]
         if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in self.given):
-            what = "fit --resume DIR continues a run as it was, and takes no other option than"
+            what = "fit --resume DIR keeps the configuration of the run; the only other options are"
             raise UserError(f"{what} {one_of(limits)}, to train it longer, --refit and --detail")
         if missing := [name for name, value in self.pairs if value is None]:
             raise UserError(f"{missing[0]} needs a value")
@@ -464,7 +464,7 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
             continue
         *_, argument = path.removeprefix("model.backbone").removeprefix(".attention").partition(".")
         if "." in argument:
-            raise UserError(f"unknown argument {name}; {name.rpartition('.')[0]} is one value, set it whole")
+            raise UserError(f"unknown argument {name}; {name.rpartition('.')[0]} is a single value: set it as a whole")
         root = path.removesuffix(".kind")
         if argument in ("", "kind") and root in named:
             found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}

@@ -100,7 +100,7 @@ class Survey:
             time, self.time = (pd.DatetimeIndex(one).tz_convert("UTC") for one in (time, self.time))
         if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
             mine, others = (time_zone(one) or "none" for one in (time, self.time))
-            raise UserError(f"{rows.where(0)}: the time zone is {mine}, but {others} before; all rows need the same")
+            raise UserError(f"{rows.where(0)}: time zone {mine}, but {others} in earlier rows; all rows need the same")
         if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
             self.time = time
         before = len(self.ids)
@@ -172,7 +172,7 @@ class Survey:
             texts = {} if texts is None else texts
             texts |= dict.fromkeys(rows.categories.get(name, ()), 0)
             if len(texts) > _MOST_TEXTS:
-                says = f"covariate {shown(name)} has more than {_MOST_TEXTS} categories; give fewer, or numbers"
+                says = f"covariate {shown(name)} has more than {_MOST_TEXTS} categories; use fewer, or numbers"
                 raise UserError(f"{rows.where(0)}: {says}")
 
     def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
@@ -211,7 +211,7 @@ class _Places:
         names = table.final_ids(list(survey.ids))
         order = np.array(id_order(names))
         if left := [names[place] for place in order[~has_value[order]]]:
-            says = "%s: left out %d of %d series, without any value: %s"
+            says = "%s: left out %d of %d series without any value: %s"
             logger.warning(says, self.source, len(left), len(names), listed(left))
         self.order = order[has_value[order]]  # `(S,)`: numbers in the survey, in the order of sorted ids
         self.ids = tuple(names[place] for place in self.order)
@@ -285,7 +285,7 @@ class _Places:
         if is_kept.any() and not rows.is_own:
             at = int(is_kept.argmax())
             stamp = f"time stamp {rows.time[own[at]]}{self._of(int(number[at]))}"
-            raise UserError(f"{rows.where(int(own[at]))}: {stamp} does not come after the last row with a target")
+            raise UserError(f"{rows.where(int(own[at]))}: {stamp} is not after the last row with a target")
         kept, later, (here, there) = own[is_kept], own[~is_kept], self._rows_of(number, steps)
         texts = {name: known for name, known in self.survey.categories.items() if name in rows.categories}
         past = recoded(rows.past, rows.categories, self.roles.past, texts)
@@ -309,7 +309,7 @@ class _Places:
             return np.arange(len(roles.target))
         empty = [shown(roles.target[place]) for place in np.flatnonzero(~is_full)]
         what = f"column{'s'[: len(empty) - 1]} {one_of(empty)}"
-        logger.warning("%s: left out %s, without any value", self.source, what)
+        logger.warning("%s: left out %s without any value", self.source, what)
         return np.flatnonzero(is_full)
 
     def _frequency(self, first: Array, last: Array) -> str:
@@ -317,15 +317,15 @@ class _Places:
             frequency = normalise_frequency(self.table.frequency)
             if is_steps(frequency) != isinstance(self.time, pd.DatetimeIndex):
                 return frequency
-            has = "whole numbers that count steps", "is one of time stamps; valid are 1, 2"
+            has = "whole numbers that count steps", "is for time stamps; valid are 1, 2"
             if is_steps(frequency):
-                has = "time stamps", "counts steps; valid are such as 15min, h, D, W-SUN, MS"
+                has = "time stamps", "counts steps; valid are, for example, 15min, h, D, W-SUN, MS"
             raise UserError(f"{self.source} has {has[0]}, but frequency {frequency!r} {has[1]}")
         longest = int(self.rows.argmax())
         time, rows, is_own = self._stamps(longest)
         if len(time) < 3:
-            says = f"no series has the 3 rows that it takes to see a frequency (the longest has {len(time)})"
-            raise UserError(f"{self.table.where(int(rows[0]))}: {says}; give the frequency")
+            says = f"no series has the 3 rows that show a frequency (the longest has {len(time)})"
+            raise UserError(f"{self.table.where(int(rows[0]))}: {says}; give `--data.frequency` (Python: `frequency=`)")
         again = np.flatnonzero(time[1:] == time[:-1])
         if again.size:
             at = int(again[rows[again + 1].argmin()])
@@ -435,7 +435,7 @@ class _Places:
             logger.warning(says, self.source, values - known, values)
         for part, names in (("past_covariates", roles.past), ("future_covariates", roles.future)):
             lacking: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0) - filled
-            says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
+            says = "%s: covariate %s: %d of %d values are missing; models that need a value get the last known one"
             for k in np.flatnonzero(lacking).tolist():
                 logger.warning(says, self.source, shown(names[k]), lacking[k], given)
 
@@ -480,18 +480,18 @@ class _Places:
             return
         worst, advice = int((lacking / self.whole).argmax()), "check its dates"
         if not share:
-            advice = "none of them may be filled; check its dates and frequency"
+            advice = "max_filled 0 allows no gaps; check its dates and frequency"
         elif most == np.inf:
             filled = f"filling {lacking[worst] / self.whole[worst]:.0%} of them"
             filled += f" is more than max_filled {share:g} allows"
-            advice = f"{filled}; check its dates and frequency, or give a larger max_filled"
+            advice = f"{filled}; check its dates and frequency, or raise `--data.max_filled` (Python: `max_filled=`)"
         first, last = self._times(self.whole_starts[worst] + np.array([0, self.whole[worst] - 1]))
         are = f"there are {self.whole[worst]} time stamps{self._of(worst)} at frequency {self.frequency!r}"
         where = self.table.where(int(self._stamps(worst)[1][0]))
         raise UserError(f"{where}: from {first} to {last} {are}, but only {self.rows[worst]} rows; {advice}")
 
     def _missing(self, what: str) -> str:
-        return f"{self.source}: every value of {what} is missing; at least one is needed"
+        return f"{self.source}: every value of {what} is missing; fill it, or leave it out"
 
     def _of(self, series: int) -> str:
         return "" if self.table.roles.is_wide else f" of series {shown(self.ids[series])}"
@@ -502,10 +502,10 @@ class _Places:
         return f"{self.frequency!r}" + ("" if is_alone else f" like series {shown(self.ids[longest])}")
 
     def _twice(self, series: int, time: Any, first: int, second: int) -> UserError:
-        mend = "several series, name" if self.table.roles.is_wide else "more series, list all columns of ids in"
+        mend = "name the id column" if self.table.roles.is_wide else "list all id columns"
         says = f"time stamp {time}{self._of(series)} is there twice, first in {self.table.where(first)}"
         where = self.table.where(second)
-        return UserError(f"{where}: {says}; each may come once (if the rows are of {mend} id_column)")
+        return UserError(f"{where}: {says}. For several series, {mend}: `--data.id_column` (Python: `id_column=`)")
 
     def _irregular(self, series: int) -> UserError:
         time, rows, is_own = self._stamps(series)
@@ -527,7 +527,7 @@ class _Places:
         return UserError(f"{self.table.where(int(rows[row]))}: {stamp} is not on the grid {which}")
 
     def _mixed(self, series: int, own: str, row: int) -> UserError:
-        needs = "give the right one as frequency"
-        needs = needs if len(self.ids) == 1 else f"all need the same (where rows are missing, {needs})"
+        needs = "give the right `--data.frequency` (Python: `frequency=`)"
+        needs = needs if len(self.ids) == 1 else f"all series need the same (if rows are missing, {needs})"
         says = f"the time stamps{self._of(series)} have frequency {own!r}, not {self._usual(series)}; {needs}"
         return UserError(f"{self.table.where(row)}: {says}")

@@ -50,7 +50,7 @@ def in_categories(
             kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
             raise UserError(f"{source} has {kinds[0]} in covariate {shown(name)}; the model was trained on {kinds[1]}")
         if unseen := [one for one in have.get(name, ()) if one not in wanted[name] and one != UNSEEN]:
-            says = "%s: covariate %s: %s not seen in training: the mean of all that were takes the place"
+            says = "%s: covariate %s: %s not seen in training, replaced by the mean of the trained categories"
             logger.warning(says, source, shown(name), listed(unseen, str))
     return None if part is None else recoded(part, have, names, wanted)
 
@@ -133,7 +133,7 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         numbers = pd.to_numeric(cells.where(may_be & small, np.nan), errors="coerce").to_numpy(dtype=np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
-        row, advice = int(wrong[0]), f"remove marks of thousands{advice}"
+        row, advice = int(wrong[0]), f"remove thousands separators{advice}"
         if not re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])):
             advice = "name text columns as static, or list the targets"
         needs = "numbers, bools, or text without a number" if is_covariate else "numbers"
@@ -202,7 +202,7 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
         for key in first_rows.itertuples(index=False, name=None)
     ]
     if twice := [text for text, count in Counter(joined).items() if text is not None and count > 1]:
-        both = f"two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined"
+        both = f"ids from columns {', '.join(map(shown, parts))} are joined, and two of them become {shown(twice[0])}"
         raise UserError(f"{source}: {both}; write their ids without {JOINS!r}")
     return frame.assign(**{name: np.array(joined, dtype=object)[numbers]})
 

@@ -346,7 +346,7 @@ class ForecastDataModule(LightningDataModule):
         L, T = self.context_length, self.prediction_length
         if "val" not in self.parts and isinstance(self.rule, ByCount):
             what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
-            logger.warning("val_rows is 0: %s, and the last weights stay; give val_rows to choose the best", what)
+            logger.warning("val_rows is 0: %s, and the last weights are kept; set val_rows to select the best", what)
         for part in self.parts:
             lacking = sum(not rows for rows in all_origins(splits, part, L, T))
             if lacking:

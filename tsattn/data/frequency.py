@@ -47,14 +47,14 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
         with contextlib.suppress(ValueError):
             if to_offset(given.freqstr) == given:
                 return normalise_frequency(str(given.freqstr))
-        says = "has no name that keeps its holidays, hours or parts; give a text such as B, bh or W-SUN"
+        says = "cannot be written as text with its holidays, hours or parts; give a text such as B, bh or W-SUN"
         raise UserError(f"frequency {shown(repr(given))} {says}")
     if isinstance(frequency, timedelta) or (isinstance(frequency, str) and re.search("day|:|^P", frequency)):
         with contextlib.suppress(ValueError):  # whole days mean calendar days
             days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
             frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
     if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
-        says = "must be a text such as h, D or MS, or for steps a whole number, not"
+        says = "must be a text such as h, D or MS, or a whole number for steps, not"
         raise UserError(f"frequency {says} {shown(repr(frequency))}")
     name = str(frequency)
     if name.isdecimal() and int(name) > 0:
@@ -67,7 +67,7 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
         if offset.n < 1:
             raise ValueError("no positive number of units of time")
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
-        says = "is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, and 1 for steps"
+        says = "is not a frequency; valid are pandas frequencies (15min, h, D, B, W-SUN, MS, QE) and 1 for steps"
         raise UserError(f"{shown(repr(frequency))} {says}") from error
     if step is not None:
         return step_name(step)

@@ -104,7 +104,7 @@ def _is_current(source: TableSource, folder: Path) -> bool:
     except UserError:  # also if there is no folder
         return False
     if saved["options"] != json.loads(json.dumps(asdict(source.options))):
-        logger.info("%s: its options are not those that %s was converted with", source.path, folder)
+        logger.info("%s: the options have changed since %s was converted", source.path, folder)
         return False
     then, now = [tuple(state) for state in saved["files"]], source.states()
     if then == now or ([one[:2] for one in then] == [one[:2] for one in now] and source.sums() == saved["sha256"]):
@@ -116,7 +116,7 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
     """Convert a table to a folder; UserError if it is invalid or changes, the disk is full, or the folder exists."""
     if not folder.name:
-        raise UserError(f"{folder} names no folder to write to; name a new one, such as arrays")
+        raise UserError(f"{folder} is not a folder to write to; name a new folder, such as arrays")
     source = TableSource(path, options)
     with _only_one(folder):
         if folder.exists() and not overwrite:
@@ -125,13 +125,13 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
 
 
 def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
-    refusal = f"{folder} is not a converted table (it has no {INDEX}), so it is not replaced; name another folder"
+    refusal = f"{folder} is not replaced, because it is no converted table (it has no {INDEX}); name another folder"
     if folder.exists() and not is_panel_folder(folder):
         raise UserError(refusal)
     partial = folder.with_name(f"{folder.name}.partial")
     if partial.exists():
         if not (partial / _MARK).is_file() and any(partial.iterdir()):
-            raise UserError(f"{partial} was not left by a conversion, so it stays; move it, or name another folder")
+            raise UserError(f"{partial} is in the way, and no conversion made it; move it, or name another folder")
         logger.info("%s was left by an interrupted conversion; starting again", partial)
         shutil.rmtree(partial)
     partial.mkdir()
@@ -269,7 +269,7 @@ def _index(folder: Path) -> dict[str, Any]:
 
 
 def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
-    advice = "convert the table again to change it"
+    advice = "convert the table again to change this"
     for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
         if name not in (None, own):
             raise UserError(f"{source} was converted with the {what} column {shown(own)}, not {shown(name)}; {advice}")
@@ -283,7 +283,7 @@ def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
     }
     for role, names, own_names in wanted.values():
         if lacking := [name for name in names or () if name not in own_names]:
-            says = f"without the {role} {shown(lacking[0])}, with {one_of(map(shown, own_names)) or 'none'}"
+            says = f"without the {role} {shown(lacking[0])}; it has {one_of(map(shown, own_names)) or 'none'}"
             raise UserError(f"{source} was converted {says}; {advice}")
     return panel.select(**{part: names or None for part, (_, names, _) in wanted.items()})
 

@@ -54,10 +54,10 @@ def match_task(panel: Panel, task: Task, source: str, *, tells_zone: bool = Fals
         raise UserError(f"{source} has frequency {panel.frequency!r}; the model was trained on {task.frequency!r}")
     times, zone = no_times_of(task), time_zone(panel.time)
     if times is not None:
-        panel = replace(panel, time=in_zone_of(times, panel.time, source, "what the model was fitted on"))
+        panel = replace(panel, time=in_zone_of(times, panel.time, source, "the training data"))
     elif zone is not None and tells_zone:
-        says = "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s"
-        logger.warning(f"{says}, as if that were the same", source, zone)
+        says = "%s: the time zone of the saved model is unknown; time stamps are read in their own time zone, %s"
+        logger.warning(f"{says}, as if it were the same", source, zone)
     if missing := [name for name in task.channels if name not in panel.channels]:
         raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(task.channels)}")
     if unused := [shown(name) for name in panel.channels if name not in task.channels]:
@@ -91,7 +91,7 @@ def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
                 raise UserError(f"covariate {shown(name)} has no category in the training rows")
             if len(seen[name]) > MOST:
                 has = f"covariate {shown(name)} has {len(seen[name])} categories in the training rows"
-                raise UserError(f"{has}; give at most {MOST}, or numbers")
+                raise UserError(f"{has}; use at most {MOST}, or numbers")
     return with_categories(panel, seen, "the series")
 
 
@@ -121,7 +121,7 @@ def in_static_categories(panel: Panel, wanted: Sequence[Sequence[str]], source: 
         if unseen:
             of = ["" if panel.is_wide else f"series {shown(panel.ids[i])} has " for i in unseen]
             named = [f"{whose}category {shown(texts[i])}" for whose, i in zip(of, unseen, strict=True)]
-            says = "%s: static column %s: %s, not seen in training: the mean of the learnt categories takes the place"
+            says = "%s: static column %s: %s, not seen in training, replaced by the mean of the trained categories"
             logger.warning(says, source, shown(name), listed(named, str))
     static = np.stack(columns, axis=1).astype(np.int64) if columns else None
     return replace(panel, static=static, static_categories=tuple(map(tuple, wanted)))
@@ -155,7 +155,7 @@ def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel
     for row in np.flatnonzero(counts(rows.time) <= ends)[:1].tolist():
         of = "" if panel.is_wide else f" of series {shown(rows.names[rows.series[row]])}"
         stamp = f"time stamp {rows.time[row]}{of}"
-        raise UserError(f"{rows.where(row)}: {stamp} does not come after the last row with a target")
+        raise UserError(f"{rows.where(row)}: {stamp} is not after the last row with a target; give later rows only")
     parts, named = [own, rows], (roles, _SERIES, lambda row: rows.where(row - S))
     joined, _ = Assembly(lambda: parts, *named, frequency=panel.frequency).panel()
     with quiet(False):  # log about the future even if the panel was read before
@@ -172,7 +172,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
     for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
         if getattr(panel, what) != getattr(later, what):
             before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
-            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
+            raise UserError(f"the later rows have {what} {after}, but earlier rows {before}; both need the same")
     later = with_categories(later, panel.covariate_categories, _LATER)
     later = replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))
     names, both = list(dict.fromkeys([*panel.ids, *later.ids])), (panel, later)
@@ -192,7 +192,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
     if wrong.size:
         whose = f"the later rows of series {shown(ids[wrong[0]])}"
         needs = f"both need the same, at frequency {panel.frequency!r}"
-        raise UserError(f"{whose} are not on the time grid of those before; {needs}")
+        raise UserError(f"{whose} are not on the time grid of the rows before; {needs}")
     phase[second], cut[second] = found[n:], begin[n:]
     end[numbers] = begin + lengths  # for a series in both, the end in the later panel
     np.minimum.at(origin, numbers, begin)

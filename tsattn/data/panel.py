@@ -164,7 +164,7 @@ class Panel:
     def channels_as_series(self) -> Panel:
         """Make each channel of a wide table a series, sorted by name, with one channel ``y`` and all covariates."""
         if not self.is_wide:
-            raise UserError("the table has series already; only the channels of a wide table become series")
+            raise UserError("the table has an id column already; only the columns of a wide table can become series")
         order = np.argsort(np.array(self.channels, dtype=object))
         columns = {name: part for name in ("values", "weights") if (part := getattr(self, name)) is not None}
         first: Any = {name: part[:, :1] for name, part in columns.items()}

@@ -105,7 +105,7 @@ class TableReader(TableOptions):
         if (folder := converted_folder(table)) is not None:
             panel, zone = self.converted(folder), self.zone_of
             if zone is not None:
-                panel = replace(panel, time=in_zone_of(zone, panel.time, str(folder), "what the model was fitted on"))
+                panel = replace(panel, time=in_zone_of(zone, panel.time, str(folder), "the training data"))
             return panel if future is None else with_future(panel, future, self)
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency
@@ -132,7 +132,7 @@ class TableReader(TableOptions):
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
         """Open a converted table, or convert the table to `folder` and open it; see `opened_panel`."""
         if self.strict:
-            raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
+            raise UserError(f"strict does not work with tables on disk such as {path}: leave strict out")
         return opened_panel(path, self.options, self.weights, folder, verify=verify)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
@@ -170,7 +170,7 @@ def _refuse_mending(rows: Rows, roles: Roles, *, allow_missing: bool) -> None:
         at = int(falls[order[falls + 1].argmin()])
         row, what = int(order[at + 1]), "goes back before" if steps[at] else "repeats"
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
-        says = f"time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
+        says = f"time stamp {rows.time[row]}{of} {what} the row before; sort the rows by time, without repeats"
         raise UserError(f"{rows.where(row)}: {says}")
     missing: NDArray[np.bool_] = np.isnan(np.concatenate([rows.values, rows.past, rows.known], axis=1))
     if roles.future:

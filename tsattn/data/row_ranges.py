@@ -121,7 +121,7 @@ def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArra
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             path.unlink()
-            mend = "set the variable TMPDIR to a folder that has"
+            mend = "set the environment variable TMPDIR to a folder with room"
             raise UserError(f"{path.parent} has no room for {size / 1e9:.1f} GB; {mend}") from error
     mapped: Any = np.memmap(path, dtype, "r+", shape=shape)
     weakref.finalize(mapped._mmap, path.unlink, missing_ok=True)

@@ -142,7 +142,7 @@ def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
     means, scales = panel_moments(panel, ends)
     without = np.isnan(means)
     if without.any():
-        said = "%d of %d series have no training value in some channel; these channels take the scale of all series"
+        said = "%d of %d series have no training value in some channel; these channels use the scale of all series"
         logger.warning(said, without.any(axis=1).sum(), len(panel))
     means, scales = np.where(without, mean, means), np.where(without, scale, scales)
     return Scaler(mean, scale, "series", panel.ids, _plain(means), _plain(scales))
@@ -198,17 +198,17 @@ def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
 def _check_domain(panel: Panel, kind: str) -> None:
     bad = _first_bad(panel, lambda values: values < 0 if kind == "log1p" else values <= 0)
     if bad is not None:
-        others = "log1p takes 0, too; " if kind != "log1p" and bad[0] == 0 else ""
-        mend = f"{others}without a transform any value is taken, and an empty cell is masked"
-        raise UserError(f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {mend}")
+        others = "give log1p, " if kind != "log1p" and bad[0] == 0 else ""
+        mend = f"{others}leave transform out, or empty the cell"
+        raise UserError(f"transform {kind} needs values {TRANSFORMS[kind]}, but {bad[1]}: {mend}")
 
 
 def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
     """Refuse values other than whole numbers of at least 0, which `what` needs; messages name rows of panel `of`."""
     bad = _first_bad(panel, lambda values: ~np.isnan(values) & ((values < 0) | (values != np.round(values))), of)
     if bad is not None:
-        mend = "models with distribution normal or student_t take any value"
-        raise UserError(f"{what} takes counts, whole numbers from 0, but {bad[1]}; {mend}")
+        mend = "give distribution normal or student_t for other values"
+        raise UserError(f"{what} needs counts (whole numbers from 0), but {bad[1]}; {mend}")
 
 
 def _first_bad(
@@ -237,7 +237,7 @@ def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> t
     numbers = _known_numbers(panel.ids, scaler)
     for one, number in zip(panel.ids, numbers.tolist(), strict=True):
         if number >= 0 and scaler.ids[number] != one:
-            says = "the ids are not those trained on, but their text is: %r is taken for %r"
+            says = "the ids differ from those of the training only by type: %r is read as %r"
             logger.warning(says, one, scaler.ids[number])
             break
     is_new = numbers < 0
@@ -245,7 +245,7 @@ def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> t
     if not is_new.any():
         return saved
     own, spread = panel_moments(panel, history)
-    said = "%d of %d series not trained on; each is scaled by the rows given of it"
+    said = "%d of %d series were not in the training; each is scaled by its given rows"
     logger.warning(said, is_new.sum(), len(panel))
     own, spread = np.where(np.isnan(own), mean, own), np.where(np.isnan(own), scale, spread)
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
@@ -288,7 +288,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
             counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
             total, count = total + float(block[counts].sum()), count + int(counts.sum())
         if not count:
-            raise UserError("every target for training has weight 0, so that there is nothing to learn")
+            raise UserError("every training target has weight 0: give some rows, series or columns a weight above 0")
         mean_of, single = total / count, np.float32
         parts["weights"] = made_rows(weights, lambda rows: (weights[rows] / mean_of).astype(single), dtype=single)
     parts["time"] = made_rows(panel.values, lambda rows: seconds(panel.time[rows]), (), np.int64)

@@ -82,7 +82,7 @@ def all_origins(splits: Sequence[Split], part: str, context_length: int, predict
     try:
         max(splits, key=room).origins(part, *sizes)
     except UserError as error:
-        raise UserError(f"no series is long enough, not even the longest: {error}") from error
+        raise UserError(f"every series is too short, even the longest: {error}") from error
     return [split.short_origins(part, *sizes) for split in splits]
 
 
@@ -102,7 +102,7 @@ class ByShare:
 
     def __post_init__(self) -> None:
         if not (self.train > 0 and self.val > 0 and self.train + self.val < 1):
-            need = "split must be shares of train and val above 0 that sum to less than 1"
+            need = "train_fraction and val_fraction must be above 0 and sum to less than 1"
             raise UserError(f"{need}, not {self.train}, {self.val}")
 
     def split(self, time: Sized) -> Split:
@@ -140,7 +140,7 @@ class ByDate:
     def split(self, time: Times) -> Split:
         """Split by time stamps; UserError for steps, dates in the wrong order, or a zone that the data lack."""
         if not hasattr(time, "tz"):
-            raise UserError("the data count steps, so they are not split by date; give val_rows and test_rows")
+            raise UserError("the data count steps and have no dates: give val_rows and test_rows")
         val, test = (in_zone(date, time.tz, "val_from and test_from") for date in (self.val, self.test))
         if not val < test:
             raise UserError(f"the validation part must start before the test part, not at {val} and {test}")
@@ -187,7 +187,7 @@ def asked_rule(
     ways = {"train_fraction and val_fraction": shares, "val_rows and test_rows": rows, "val_from and test_from": dates}
     given = [way for way, pair in ways.items() if pair != (None, None)]
     if len(given) > 1:
-        raise UserError(f"data is split in one way: {given[0]}, or {given[1]}")
+        raise UserError(f"the data can be split in one way only: leave out {given[0]} or {given[1]}")
     if given and ways[given[0]] != shares and None in ways[given[0]]:
         raise UserError(f"a split needs both {given[0]}")
     for what, count in (("val_rows", val_rows), ("test_rows", test_rows)):

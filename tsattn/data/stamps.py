@@ -88,7 +88,7 @@ def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
             if differing.size and other not in doubts:
                 row = int((codes == differing[0]).argmax())
                 ways = (f"{form} ({readings[form][differing[0]]:%Y-%m-%d})" for form in (kept[0], other))
-                says = f"can be read as {' or as '.join(ways)}, and all other rows in both ways"
+                says = f"can be read as {' or as '.join(ways)}, as all other rows can"
                 doubts[other] = _wrong(part, row, where, f"{says}; give the right one as date_format")
         fitting = kept
     for other in fitting[1:]:
@@ -111,7 +111,7 @@ def _number_form(parts: Iterable[tuple[pd.Series, Where]], frequency: str | None
         return form
     if frequency is not None:
         return None
-    logger.warning("column %s holds whole numbers that are no dates: they count steps", name)
+    logger.warning("column %s has whole numbers that are not dates; they are read as steps", name)
     return _STEPS
 
 
@@ -241,7 +241,7 @@ def _wrong(cells: pd.Series, row: int, where: Where, says: str) -> UserError:
 
 
 def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) -> UserError:
-    of = "" if form is None else f" of the format {form}{' that the others have' if row else ''}"
+    of = "" if form is None else f" of the format {form}{' of the other rows' if row else ''}"
     says = f"is not a date{of}; write dates like 2016-07-01 00:00:00, or give their date_format"
     return _wrong(cells, row, where, says)
 
@@ -255,18 +255,18 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     if not isinstance(time, pd.DatetimeIndex) or not isinstance(other, pd.DatetimeIndex):
         mine, theirs = ("time stamps" if isinstance(x, pd.DatetimeIndex) else "steps" for x in (time, other))
         if mine != theirs:
-            raise UserError(f"{source} has {mine}, {others} {theirs}; both need the same")
+            raise UserError(f"{source} has {mine}, but {others} has {theirs}; both need the same")
         return time
     if (time.tz is None) != (other.tz is None):
         mine, theirs = ("no time zone" if tz is None else f"time zone {tz}" for tz in (time.tz, other.tz))
-        raise UserError(f"{source} has {mine}, {others} {theirs}; time stamps need one in both or in neither")
+        raise UserError(f"{source} has {mine}, but {others} has {theirs}; give both a time zone, or neither")
     if time.tz is None:
         return time
     converted = time.tz_convert(other.tz)
     days = [bool((one == one.normalize()).all()) for one in (time, converted)]
     if len(time) > 1 and days == [True, False]:
-        says = f"days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no midnight"
-        raise UserError(f"{source} has {says}: give its days in that time zone")
+        says = f"days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where this is not midnight"
+        raise UserError(f"{source} has {says}: give its days in {other.tz}")
     return converted
 
 

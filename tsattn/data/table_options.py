@@ -80,7 +80,7 @@ class TableOptions:
         if self.id_column is not None and not ids:
             raise UserError(f"id_column must name a column, not {shown(repr(self.id_column))}")
         if len(ids) > 1 and any(JOINS in name for name in ids):
-            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(list(ids)))}")
+            raise UserError(f"id_column must name columns without {JOINS!r}, not {shown(repr(list(ids)))}")
         changed: dict[str, Any] = {"id_column": JOINS.join(ids) or None}
         for name in ("time_column", "weight_column"):
             changed[name] = next(iter(_names(getattr(self, name), name, one=True)), None)
@@ -103,12 +103,12 @@ class TableOptions:
             if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0' or value.isalnum():
                 raise UserError(f"{name} must be one character, such as ',' or '.' or ';', not {shown(repr(value))}")
             if name != "separator" and value == self.separator:
-                raise UserError(f"separator and {name} are both {value!r}; give two characters")
+                raise UserError(f"separator and {name} are both {value!r}; give different characters")
         try:
             codecs.lookup(self.encoding)
             "".encode(self.encoding)  # refuses codecs of bytes, such as base64
         except (LookupError, TypeError) as error:
-            says = "is not an encoding; valid are those of Python, such as utf-8, utf-16, latin-1, cp1252"
+            says = "is not an encoding; valid are the encodings of Python, such as utf-8, utf-16, latin-1, cp1252"
             raise UserError(f"{shown(repr(self.encoding))} {says}") from error
         if self.format not in (None, "csv", "parquet"):
             raise UserError(f"format must be csv or parquet, not {shown(repr(self.format))}")
@@ -153,11 +153,11 @@ class RowWeights:
         """Read these arguments of `FrameDataModule`; UserError for an invalid mapping, list or weight."""
         series = {} if series_weights is None else series_weights
         if not isinstance(series, Mapping):
-            raise UserError(f"series_weights must be weights by ids, such as {{a: 0.5}}, not {shown(repr(series))}")
+            raise UserError(f"series_weights must be weights by id, such as {{a: 0.5}}, not {shown(repr(series))}")
         rows = [] if row_weights is None else row_weights
         for one in (rows, *(rows if isinstance(rows, Sequence) else ())):
             if not isinstance(one, Sequence) or isinstance(one, str) or (one is not rows and len(one) != 3):
-                form = "a list of first and last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
+                form = "lists of first time stamp, last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
                 raise UserError(f"row_weights must be {form}, not {shown(repr(one))}")
         of_series = {name: _weight(value, f"of series {shown(name)}") for name, value in series.items()}
         return cls(of_series, tuple((start, end, _weight(w, f"from {start} to {end}")) for start, end, w in rows))
@@ -180,7 +180,7 @@ class RowWeights:
             place = places.get(name, places.get(str(name)))
             if place is None:
                 valid = one_of(map(shown, names[:12]))
-                raise UserError(f"series_weights names {shown(name)}, which {source} has not got; valid are {valid}")
+                raise UserError(f"series_weights names {shown(name)}, which is not in {source}; valid are {valid}")
             of_series[(slice(None), place) if panel.is_wide else place] *= weight
         ends = [(_moment(start, panel.time), _moment(end, panel.time), _is_day(end)) for start, end, _ in self.rows]
         is_there = np.zeros(len(ends), dtype=bool)

@@ -68,7 +68,7 @@ def assigned(
         named, rows = {name for _, name in roles.named}, np.arange(len(frame))
         for name in (name for name in frame.columns if is_nameless(name) and name not in named):
             if pd.api.types.is_integer_dtype(frame[name].dtype) and np.array_equal(frame[name].to_numpy(), rows):
-                says = "%s: column %s counts the rows, as a saved index does; it is not used"
+                says = "%s: column %s only numbers the rows, as a saved index does, and is not used"
                 logger.warning(says, source, shown(repr(name)))
                 frame = frame.drop(columns=name)
     return frame, check_roles(frame, source, roles, every_target=every_target)
@@ -94,7 +94,7 @@ def plain_frame(
     if are_same or (is_time and time_column in columns):
         levels = []  # do not make a column of the index
     elif rival is not None and len(columns) > 1:
-        says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
+        says = f"has time stamps as its index and a column {shown(rival)} that differs from it; give time_column"
         raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
     is_alone = rival is not None and not are_same  # then the column holds values
     has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
@@ -139,7 +139,7 @@ def find_roles(frame: pd.DataFrame, source: str, named: TableOptions) -> Roles:
     if target is None and id_column is not None:
         target = next(((name,) for name in TARGETS if name in columns), None)
         if target is None:
-            says = "is a long table without a column y or target; name the target; its columns are"
+            says = "is a long table without a column y or target; give target (--data.target); its columns are"
             raise UserError(f"{source} {says} {listed(frame.columns, str)}")
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
     return Roles(id_column, time, tuple(target or ()), *covariates, named.weight_column)
@@ -166,7 +166,7 @@ def check_roles(
     rest = tuple(name for name in frame.columns if name not in role_of and name not in joined)
     if roles.is_wide and every_target:
         if nameless := [name for name in rest if is_nameless(name)]:
-            says = "has no name in the file; name it, remove it, or list the targets"
+            says = "has no name in the file; name it, remove it, or list the targets (--data.target)"
             raise UserError(f"column {nameless[0]!r} of {source} {says}")
         if len(rest) > 1 and (usual := next((name for name in TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
@@ -175,7 +175,7 @@ def check_roles(
         roles = replace(roles, target=rest)
     elif rest:
         what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
-        logger.warning("%s: %s not used (covariates are used if they are named)", source, what)
+        logger.warning("%s: %s not used (name covariates to use them)", source, what)
     if needs_target and not roles.target:
         raise UserError(f"{source} has no target column; its columns are {listed(frame.columns, str)}")
     return roles
@@ -256,7 +256,7 @@ def read_rows(
         form = time_form([(frame[roles.time], where)], table.text.date_format, table.frequency)
         time = read_times(frame[roles.time], where, form, getattr(near if zone_of is None else zone_of, "tz", None))
     if zone_of is not None:
-        time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
+        time = in_zone_of(zone_of, time, table.source, "the training data")
     values = cells.number_columns(frame, roles.target, where, "target")
     past, of_past = cells.covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = cells.covariate_columns(frame, roles.future, where, "future covariate", categorical)
@@ -293,8 +293,8 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source:
         if not_there := [name for name in rows.names if name not in same]:
             left_out, valid = listed(not_there), listed(own.names)
             if not same:
-                raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
-            says = "%s: left out %d series that %s has not got: %s"
+                raise UserError(f"{_FUTURE} has series {left_out}, but none of {source}; valid are {valid}")
+            says = "%s: left out %d series that are not in %s: %s"
             logger.warning(says, _FUTURE, len(not_there), source, left_out)
     is_there = np.array([name in same for name in rows.names])
     kept = np.flatnonzero(is_there[rows.series])

@@ -229,9 +229,9 @@ def _options(
     with suppress(csv.Error, UnicodeError):  # pandas gives a better message
         second = next(records, [])
     if has_header and len(first) == 1 and (other := max(_SEPARATORS, key=first[0].count)) in first[0]:
-        also = ", and the decimal if that is ','" if other == ";" else ""
-        says = f"separates its cells with {other!r}, not with {text.separator!r}; give that as separator{also}"
-        raise UserError(f"{path} {says}")
+        also = ", and ',' as decimal if numbers have it" if other == ";" else ""
+        says = f"separates its cells with {other!r}, not with {text.separator!r}"
+        raise UserError(f"{path} {says}; give `--data.separator` (Python: `separator=`){also}")
     names: list[Any] = first if has_header else list(range(len(first)))
     _check_names(path, names)
     found = next(filter(None, (id_columns(name, names) for name in ids)), ())
@@ -306,7 +306,7 @@ def _check_names(path: Path, names: Sequence[Any]) -> None:
         mend = "write many series as rows of unique_id, ds, y"
         raise UserError(f"{path} has {len(names)} columns; at most {_MAX_COLUMNS} are read: {mend}")
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}")
+        raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}: rename one")
 
 
 def _dates(time_column: str | None, text: TableOptions) -> tuple[str, ...]:

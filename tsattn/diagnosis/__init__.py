@@ -167,7 +167,7 @@ class _Diagnosis:
             rare = series_of.index[series_of == 1]
             if len(rare):
                 many = number_of(len(rare), "category")
-                sentence = f"{many} of {len(series_of)} that a single series has: too few to learn from"
+                sentence = f"{many} of {len(series_of)} occur in one series only: too few to learn from"
                 listed = ", ".join(shown(name) for name in rare[:5]) + (", ..." if len(rare) > 5 else "")
                 self.add("", column, "category", len(rare), listed, sentence)
 
@@ -194,7 +194,7 @@ class _Diagnosis:
             time, off = self.time[part], ~self.on_grid[part]
             if coarse[series]:
                 own = usual_frequency(time)
-                sentence = f"its frequency is {own}, others' {self.frequency}; {refused}: bring all to one"
+                sentence = f"its frequency is {own}, not {self.frequency}; {refused}: bring all series to one"
                 self.add(*of, "frequency", len(time), str(time[0]), sentence)
                 continue
             # the first consecutive stamps off the grid at one step
@@ -207,7 +207,7 @@ class _Diagnosis:
                 self.add(*of, "frequency", int(off.sum()), f"{time[run[0]]} to {time[run[1]]}", sentence)
             elif off.any():
                 many = number_of(int(off.sum()), "time stamp")
-                sentence = f"{many} not on the grid of {usual}; {refused}: round them, or give the right frequency"
+                sentence = f"{many} not on the grid of {usual}; {refused}: round them, or give the right `frequency`"
                 self.add(*of, "irregular", int(off.sum()), str(time[int(off.argmax())]), sentence)
             self._look_for_gaps(of, time[~off], self.coordinates[part][~off])
 
@@ -215,7 +215,7 @@ class _Diagnosis:
         missing = np.diff(places) - 1  # before each row but the first
         for first, last in runs_of_longer_steps(places, np.array([0])).tolist() if len(places) > 1 else ():
             apart = f"stamps come {time[first] - time[first - 1]} apart there, else at frequency {self.frequency}"
-            sentence = f"{apart}: give the finer one as the frequency, or bring all to one"
+            sentence = f"{apart}: give the finer `frequency`, or bring all rows to one"
             self.add(*of, "frequency", last - first + 2, f"{time[first - 1]} to {time[last]}", sentence)
             missing[first - 1 : last] = 0
         if not missing.any():
@@ -245,7 +245,7 @@ class _Diagnosis:
             self._look_at_covariates(series, part, prediction_length)
         covariates = zip((*self.roles.past, *self.roles.future), (*self.past.T, *self.known.T), strict=True)
         for column, values in covariates:
-            sentence = "every value of this covariate is {:g}, in all series: it says nothing"
+            sentence = "every value of this covariate is {:g}, in all series: leave it out"
             self._look_for_constant("", column, values, sentence)
         spreads = pd.DataFrame(self.values).groupby(self.owner).std(ddof=0).to_numpy()  # (S, C)
         is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names

@@ -121,10 +121,10 @@ class ErrorTable:
             return pd.Index(self.channels, name=key), self._totals[:, None]
         if key == "step":
             if self._steps is None:
-                raise UserError("this table has no totals by step: measure with by_step")
+                raise UserError("this table has no totals by step: measure again with by_step=True")
             return pd.RangeIndex(1, len(self._steps) + 1, name=key), self._steps
         if key not in _KEYS:
-            raise UserError(f"errors are summed by one of {one_of((*_KEYS, 'channel', 'step'))}, not {shown(key)}")
+            raise UserError(f"the key must be one of {one_of((*_KEYS, 'channel', 'step'))}, not {shown(key)}")
         numbers: dict[Any, int] = {}
         C, M = self._totals.shape
         totals = self._totals.new_zeros(0, C, M)
@@ -169,14 +169,14 @@ class ErrorTable:
 def check_by(by: str) -> str:
     """Check that `by` is one of `BY`, and return it; raise UserError otherwise."""
     if by not in BY:
-        raise UserError(f"scores are given by one of {one_of(BY)}, not {shown(by)}")
+        raise UserError(f"by must be one of {one_of(BY)}, not {shown(by)}")
     return by
 
 
 def check_group(by: str, id_name: str) -> None:
     """Raise UserError for scores by series if the column of ids has the name of another column of the scores."""
     if check_by(by) == "series" and (id_name == "forecaster" or is_score(id_name)):
-        raise UserError(f"column {shown(id_name)} of the series would be one of the scores, too: rename it")
+        raise UserError(f"rename column {shown(id_name)} of the series: the scores have a column of that name")
 
 
 def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.DataFrame:
@@ -268,7 +268,7 @@ def _totals(rows: pa.Table, group: NDArray[np.int64] | None = None, num_groups: 
     channels, _ = _described(rows.schema)
     channel = pc.index_in(rows["channel"], value_set=pa.array(channels, pa.string()))
     if channel.null_count:
-        raise ValueError("it has rows of a channel that it does not name")
+        raise ValueError("it has rows of an unknown channel")
     values = torch.from_numpy(np.stack([rows[name].to_numpy() for name in rows.column_names[3:]], axis=1))
     C = len(channels)
     numbers = torch.from_numpy(channel.to_numpy().astype(np.int64) + (0 if group is None else C * group))

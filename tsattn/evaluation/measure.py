@@ -79,7 +79,7 @@ def measure(
     shape = len(ids), len(channels)
     divisors = torch.full(shape, torch.nan) if seasonal_errors is None else torch.as_tensor(seasonal_errors)
     if divisors.shape != shape:
-        raise UserError(f"seasonal_errors must be {shape}, a row a series, not {tuple(divisors.shape)}")
+        raise UserError(f"seasonal_errors must be {shape}, one row for each series, not {tuple(divisors.shape)}")
     steps: Tensor | None = None
 
     def errors() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -121,7 +121,7 @@ def _checked(batch: Batch, num_series: int) -> tuple[Tensor, Tensor, Tensor]:
     if batch.series_id is None and num_series > 1:
         raise UserError(f"windows of {num_series} series need series_id, (B,), the number of the series of each")
     if batch.time is None:
-        raise UserError("windows need time stamps, (B, L + T), by which their errors are known")
+        raise UserError("windows need time, (B, L + T): the time stamps of their steps")
     if batch.target is None:
         raise UserError("windows beyond the end of the data have no target to measure against")
     series = torch.zeros(len(batch), dtype=torch.long) if batch.series_id is None else batch.series_id

@@ -26,9 +26,9 @@ def selection_metric(loss: str, quantiles: Sequence[float] = (), choice: str | N
     if loss not in _OF_LOSS:
         raise UserError(f"loss must be one of {one_of(_OF_LOSS)}, not {shown(loss)}")
     if choice is not None and choice not in SELECTION_CHOICES:
-        raise UserError(f"weights are selected by one of {one_of(SELECTION_CHOICES)}, not {shown(choice)}")
+        raise UserError(f"selection must be one of {one_of(SELECTION_CHOICES)}, not {shown(choice)}")
     chosen = choice or ("mse" if loss == "nll" and not quantiles else _OF_LOSS[loss])
     if chosen == "crps" and not quantiles:
         valid = one_of(name for name in SELECTION_CHOICES if name != "crps")
-        raise UserError(f"weights are selected by crps only with quantiles; without them by one of {valid}")
+        raise UserError(f"selection crps needs quantiles; without them, selection must be one of {valid}")
     return SELECTION_CHOICES[chosen]

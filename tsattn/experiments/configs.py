@@ -57,7 +57,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 def check_sections(content: Mapping[str, Any], source: str = "") -> None:
     """Refuse a description with keys that an experiment does not have; the source begins the message."""
     if not isinstance(content, Mapping):
-        what = f"{source}an experiment is a mapping of {one_of(SECTIONS)}, not {shown(repr(content))}"
+        what = f"{source}an experiment must hold the keys {one_of(SECTIONS)}, not {shown(repr(content))}"
         raise UserError(f"{what}; read a file with `Experiment.read(NAME)`")
     for name, value in content.items():
         if name not in SECTIONS:

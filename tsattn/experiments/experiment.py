@@ -385,8 +385,8 @@ def _plain_value(value: object) -> object:
         return value.tolist()
     if isinstance(value, timedelta | date):
         return str(value)
-    made = "callbacks that are made already go into Hooks(callbacks=[...])"
-    raise UserError(f"an experiment is plain data, and {shown(repr(value))} is none; {made}")
+    made = "pass callback objects with Hooks(callbacks=[...])"
+    raise UserError(f"an experiment holds plain data only, not {shown(repr(value))}; {made}")
 
 
 @contextlib.contextmanager

@@ -199,7 +199,7 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
     from tsattn.peers.predictors import PeerPredictor
 
     if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
-        raise UserError("the flops of another library's model cannot be counted")
+        raise UserError("the flops of a model of another library cannot be counted")
     window = data.windows("train", **predictor.cut).__getitems__([0])
     with own_random_state():
         whole = build_predictor(predictor.description)  # its weights have numbers, not only shapes

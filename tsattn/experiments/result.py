@@ -73,7 +73,7 @@ def reopened(
     data, trainer = experiment.made()
     accelerator = trainer["accelerator"]
     if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
-        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
+        logger.warning("accelerator %s is not on this machine; using auto", accelerator)
         accelerator = "auto"
     # one device of this machine, wherever the training was
     here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
@@ -84,7 +84,7 @@ def reopened(
         data.forecast_from(input)
     if future is not None:
         if not isinstance(data, FrameDataModule):
-            raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
+            raise UserError(f"{type(data).__name__} has no covariates: leave out `--future` (Python: `future=`)")
         data.source.future = Path(future)
     data.prepare_data()
     data.setup(stage)

@@ -93,7 +93,7 @@ class RunFolder:
         except ValueError:
             known = None
         if not isinstance(known, dict):
-            raise UserError(f"{self.versions} is damaged: it holds no JSON object; put back a copy of it, or remove it")
+            raise UserError(f"{self.versions} is damaged: it holds no JSON object; restore a copy, or delete it")
         return known
 
     def write_json(self, file: Path, content: dict[str, Any]) -> None:
@@ -153,15 +153,15 @@ class RunFolder:
             raise self._taken()
 
     def _taken(self) -> UserError:
-        return UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
+        return UserError(f"the run folder {self.path} exists already; name another folder with --run (Python: folder=)")
 
     def check_resumable(self, longer: bool = False) -> None:
         """Refuse a folder that no `fit` has begun, or whose `fit` is finished unless it is to be trained longer."""
         self._check_holds("begun", "a run", self.config)
         if self.is_finished and not longer:
             what = f"the run {self.path} is finished: its results are in {self.metrics}"
-            limits = "--trainer.max_steps (or max_epochs, or max_time), above what it was trained for"
-            raise UserError(f"{what}; {limits} with --resume trains it longer")
+            limits = "--trainer.max_steps (or max_epochs, or max_time)"
+            raise UserError(f"{what}; to train it longer, add a higher {limits} to --resume")
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`, or with a checkpoint that was changed."""
@@ -169,7 +169,7 @@ class RunFolder:
 
     def _check_holds(self, how: str, what: str, *files: Path) -> None:
         if not self.path.is_dir():
-            raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has {how}")
+            raise UserError(f"the run folder {self.path} does not exist; name a folder that `fit` has {how}")
         for file in files:
             if not file.exists():
                 raise UserError(f"{self.path} is not the folder of {what}: it has no {file.relative_to(self.path)}")

@@ -63,8 +63,8 @@ class Recording:
         """Refuse to resume with data that differ from the run's first; note the data of a new run."""
         found = fingerprint(data)
         if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
-            what = f"the data are not those that the run {self.folder.path} was begun with"
-            raise UserError(f"{what}: give it the same ones again, or start a new run")
+            what = f"the data have changed since the run {self.folder.path} began"
+            raise UserError(f"{what}: restore the data, or start a new run")
         self.notes = {"fingerprint": found, **self.notes}
 
     def open_files(self, member: str = "", device: str = "cpu", steps: int | None = None) -> RunFolder:
@@ -75,7 +75,7 @@ class Recording:
                 step = int(load_checkpoint(last)["global_step"]) if last.exists() else 0
                 self._go_on(steps, step)
                 after = f" after step {step}{f' of {member}' if member else ''}" if last.exists() else ""
-                self.hooks.say(f"going on with {self.folder.path}{after}")
+                self.hooks.say(f"resuming {self.folder.path}{after}")
             else:
                 self.folder = self.folder.create()
                 self._is_open = True  # from here on this process owns the folder
@@ -98,8 +98,8 @@ class Recording:
         run = self.folder
         is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
         if is_longer and steps is not None and steps <= step:
-            what = f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in all"
-            raise UserError(f"{what}: --trainer.max_steps must be above that")
+            what = f"the run {run.path} is trained for {step:,} steps already, and --trainer.max_steps is {steps:,}"
+            raise UserError(f"{what}: give a number above {step:,}")
         if is_longer or run.metrics.exists():
             write_text(run.config, self.experiment.to_yaml())
             if run.metrics.exists():
@@ -138,15 +138,15 @@ class Recording:
         if folder.is_finished:
             return f"the run is finished: its results are in {folder.metrics}"
         if not can_resume:
-            return f"its series were given in Python: fit them again; the best weights so far are in {folder.best}"
+            return f"a run on series from Python cannot be resumed: fit again; best weights so far: {folder.best}"
         if folder.noted("started"):
             return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
-        return f"go on with `tsattn fit --resume {folder.path}`"
+        return f"resume with `tsattn fit --resume {folder.path}`"
 
     def _check_held(self, error: Exception | None = None) -> None:
         if not self.folder.is_held:
             path = self.folder.path
-            raise UserError(f"the run folder {path} was removed while the run went on; start the run again") from error
+            raise UserError(f"the run folder {path} was removed during the run; start the run again") from error
 
     def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
         """Write the results, and the metrics last: a folder with metrics is finished; `draws` adds forecasts."""
@@ -252,10 +252,10 @@ def resume(
         UserError: for a folder that cannot be resumed, or limits that it has reached already.
     """
     for name in {**(limits or {})}.keys() - {*LIMITS}:
-        raise UserError(f"a run that is resumed takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
+        raise UserError(f"a resumed run keeps its {name}; valid are {one_of(LIMITS)}, to train it longer")
     place = RunFolder(folder)
     if place.noted("started"):
-        raise UserError(f"the run {place.path} began with the weights of another, which it lacks: start it again")
+        raise UserError(f"the run {place.path} began with --start, so it cannot be resumed: run it again")
     is_new_refit = refit and not place.refit.exists()
     place.check_resumable(longer=bool(limits) or is_new_refit)
     if is_first_process():
@@ -264,7 +264,7 @@ def resume(
         before = Experiment.read(place.config)
         predictor = build_predictor(before.model["backbone"])
         if limits and not predictor.is_trained:
-            raise UserError(f"{predictor.name} is fitted at once, so it cannot be trained longer")
+            raise UserError(f"{predictor.name} is not trained in steps, so it cannot be trained longer")
         asked = {f"trainer.{name}": value for name, value in {**LIMITS, **limits}.items()} if limits else {}
         experiment = before.with_values(asked)
         differs = any(experiment.trainer[name] != before.trainer[name] for name in LIMITS)
@@ -389,9 +389,9 @@ class _PreparedRun:
         task = before.predictor.task
         is_same = predictor.task == task or predictor.task.agrees_with(task)
         if not is_same or repr(before.scaler) != repr(self.data.scaler):
-            raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
+            raise UserError(f"the run {path} was fitted to other data, so it cannot be {member} of the ensemble")
         predictor.load_state_dict(before.predictor.state_dict(), assign=True)
-        self.hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
+        self.hooks.say(f"{member}: {before.predictor.name}, loaded from {path}")
         known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
         return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}
 
@@ -414,7 +414,7 @@ class _PreparedRun:
             scores_kept = conformal_scores(predictor, held_out, execution)
             known = facts["calibration"] = scores_kept.facts
             own = known["series_of_their_own"]
-            said = f", {number_of(own, 'series')} by windows of its own" if own else ""
+            said = f", {number_of(own, 'series')} by their own windows" if own else ""
             windows = number_of(known["windows"], "rolling origin" if rolls else "validation window")
             self.hooks.say(f"calibrated by {windows}: levels up to {known['highest_level']:g}{said}")
             fitted = replace(fitted, conformal=scores_kept)
@@ -450,17 +450,17 @@ def _prepare(
     for name in (*OF_DATA, *made.in_key):
         one, other = getattr(data, name, None), getattr(made, name)
         if one != other:
-            raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
+            raise UserError(f"the given data have {name} {one}, but the experiment has {other}; both must agree")
     predictor = build_predictor(experiment.model["backbone"])
     writes = folder is not None
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
     if options.arguments["enable_checkpointing"] is (not writes):
-        why = "cannot be false: the folder of a run has its checkpoints; leave the folder out, in Python, to write none"
-        why = why if writes else "needs a folder for the run: name one"
+        why = "cannot be false: a run folder needs checkpoints; in Python, leave out folder to write none"
+        why = why if writes else "needs a run folder: give folder=DIR"
         raise UserError(f"--trainer.enable_checkpointing {why}")
     if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
-        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
+        raise UserError(f"only a single trained network can resume from a checkpoint, not {predictor.name}")
     where, recording = folder(data, predictor) if callable(folder) else folder, None
     if where is not None:
         if not goes_on and is_first_process():

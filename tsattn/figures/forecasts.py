@@ -119,11 +119,11 @@ def plot_forecast(
     chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
-        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
+        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id in ids"
         raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
     there = history.channels if history.is_wide else history.ids
     if without := [shown(name) for name in chosen if name not in there]:
-        raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
+        raise UserError(f"the history has no series {without[0]}; give the frame before the forecast as history")
     targets = task.channels if "target_name" in forecast.columns else (None,)
     rows = [(name, target) for name in chosen for target in targets]
     (figure, axes), horizon = _panels(len(rows)), 0

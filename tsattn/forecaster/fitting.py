@@ -43,18 +43,18 @@ class Start:
     ) -> Start:
         """Read the arguments of `Forecaster.fit`; `fitted` is the predictor of the last fit."""
         if rescale and not warm_start:
-            raise UserError("rescale says how a warm start scales: give warm_start=True with it")
+            raise UserError("rescale needs a warm start: give fit(..., warm_start=True, rescale=True)")
         if checkpoint is not None:
             if warm_start:
-                raise UserError("of warm_start and checkpoint give one: a checkpoint holds its own weights")
+                raise UserError("give warm_start or checkpoint, not both: each sets the first weights of the training")
             path = folder_path(checkpoint)
             return cls(checkpoint=path, task=read_content(load_checkpoint(path)).task)
         if not warm_start:
             return cls()
         if fitted is None:
-            raise UserError("a warm start needs weights to start from: call fit(frame) first, or load a saved one")
+            raise UserError("a warm start needs a fitted model: call fit(frame) first, or tsattn.load(folder)")
         if refit:
-            raise UserError("a refit starts from nothing: of warm_start and refit give one")
+            raise UserError("give warm_start or refit, not both: a refit trains from scratch")
         return cls(warm=WarmStart(fitted, rescale), task=fitted.predictor.task)
 
 
@@ -73,7 +73,7 @@ def run_on(
         known, given = start.task.channels, panel.channels
         both = {"lacks": [one for one in known if one not in given], "adds": [one for one in given if one not in known]}
         if differs := " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names):
-            keeps = f"what is trained further keeps its channels, {one_of(map(shown, known))}"
+            keeps = f"further training needs the same channels, {one_of(map(shown, known))}"
             raise UserError(f"the frame {differs}: {keeps}")
         experiment = experiment.with_values({"data.context_length": start.task.context_length})
     elif options.chooses_context:
@@ -142,7 +142,7 @@ def _hooks(
         path = Path(training.checkpoints)
         goes_on = start.checkpoint is not None and start.checkpoint.resolve().parent == path.resolve()
         if path.is_dir() and any(path.glob("*.ckpt")) and not goes_on:
-            raise UserError(f"{path} has checkpoints already: name another folder, or go on from one with checkpoint=")
+            raise UserError(f"{path} has checkpoints already: name another folder, or resume with checkpoint=FILE")
         callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k)]
     elif training.save_top_k != 1:
         if folder is None:

@@ -35,11 +35,11 @@ def check_output(
     if path.is_dir():
         raise UserError(f"{path} is a folder, not a file")
     if path.exists() and any(one and Path(one).exists() and path.samefile(one) for one in inputs):
-        raise UserError(f"{path} is read as input and would be lost; name another file with `{option}`")
+        raise UserError(f"{path} is an input file and would be overwritten; name another file with `{option}`")
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
     if not path.parent.is_dir():
-        raise UserError(f"the folder {path.parent} of {path.name} is not there")
+        raise UserError(f"the folder {path.parent} for {path.name} does not exist: create it, or name another")
     with unwritten_named(path):  # only the system knows what may be written
         trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         trial.touch()

@@ -512,7 +512,7 @@ class Forecaster:
             series = series.last_rows(max(predictor.context_length, season), (*predictor.seasons, season))
         training, watching = self._options.training, ("callbacks", "logger")
         if made := [type(one).__name__ for name in watching for one in training.objects(name)]:
-            logger.warning("callbacks and loggers that are objects are not saved: %s", one_of(made))
+            logger.warning("callbacks and loggers given as objects are not saved: %s; use class_path", one_of(made))
         plain = {**self.arguments["training"], **{name: training.described(name) for name in watching}}
         copula = self._step_copula() if self._sampler(fitted).has_marginals else None
         saved = SavedModel({**self.arguments, "training": plain}, fitted, series, copula)

@@ -40,7 +40,7 @@ class FrameModel:
     def needed_fit(self) -> FittedPredictor:
         """Fitted predictor; a `UserError` before `fit`."""
         if self.fitted is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
+            raise UserError("the forecaster is not fitted yet: call fit(frame), or tsattn.load(folder)")
         return self.fitted
 
     def panel_of(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
@@ -61,7 +61,7 @@ class FrameModel:
             source = str(frame) if isinstance(frame, str | Path) else source
             return match_task(panel, task, source, tells_zone=self.series is None), fitted
         if self.series is None:
-            raise UserError("this model came without the series that it was fitted on: give a frame")
+            raise UserError("this model was saved without its series: pass a frame")
         if future is None:
             return self.series.panel, fitted
         last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
@@ -97,7 +97,7 @@ class FrameModel:
 
     def _with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
         if level is not None and fitted.conformal is None and self.options.given["calibrate"]:
-            raise UserError("intervals of any level are calibrated by a fit: call fit(frame) first")
+            raise UserError("intervals of any level need a calibrated model: call fit(frame) first")
         return with_levels(fitted, panel.ids, level)
 
     def unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:

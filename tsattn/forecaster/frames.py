@@ -79,9 +79,9 @@ def scenarios_of(future: Any) -> dict[Any, Any] | None:
         return None
     named = dict(future) if isinstance(future, Mapping) else dict(enumerate(future))
     if not named:
-        raise UserError("future has no scenario: give a frame, a list of frames, or frames by their names")
+        raise UserError("future is empty: give a frame, a list of frames, or a dictionary of frames by scenario")
     if wrong := [name for name in named if not isinstance(name, str | int | float)]:
-        raise UserError(f"a scenario is named by a text or a number, not by {shown(repr(wrong[0]))}")
+        raise UserError(f"the name of a scenario in future must be a text or a number, not {shown(repr(wrong[0]))}")
     return named
 
 
@@ -89,7 +89,7 @@ def in_scenario(frames: Iterable[pd.DataFrame], name: Any) -> Iterator[pd.DataFr
     """Yield frames of `future_frame` with the name of their scenario in a third column."""
     for frame in frames:
         if _SCENARIO in frame.columns:
-            raise UserError(f"column {_SCENARIO} of the series would be that of scenarios, too: rename it")
+            raise UserError(f"rename column {_SCENARIO} of the series: the forecast has a column of that name")
         frame.insert(2, _SCENARIO, name)
         yield frame
 
@@ -135,7 +135,7 @@ class FrameKind:
         if self.library == "pandas":
             return frame
         if importlib.util.find_spec(self.library) is None:
-            raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
+            raise UserError(f"the fitted series were {self.library} frames: install {self.library}, or pass a frame")
         import pyarrow as pa
 
         backend: Any = self.library

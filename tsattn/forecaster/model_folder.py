@@ -116,12 +116,12 @@ def open_model(folder: Path, names: Collection[str]) -> SavedModel:
     restore_folder(folder, CONTENT)
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "is not there"
-        raise UserError(f"{folder} {what}; valid is a folder that a forecaster was saved to, or that of a run")
+        raise UserError(f"{folder} {what}; valid are the folder of a saved forecaster and the folder of a run")
     run = RunFolder(folder)
     saved = _of_run(run, names) if run.best.exists() else _read(folder, names)
     accelerator = saved.arguments.get("accelerator", "auto")
     if accelerator in ACCELERATORS and not has_accelerator(accelerator):
-        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", folder, accelerator)
+        logger.warning("%s: accelerator %s is not on this machine; using auto", folder, accelerator)
         saved = replace(saved, arguments={**saved.arguments, "accelerator": "auto"})
     return saved
 

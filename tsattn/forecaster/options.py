@@ -98,7 +98,7 @@ class TrainingOptions:
             raise UserError(f"trainer must hold arguments by their names, not {shown(repr(trainer))}")
         for name in trainer.keys() & _OF_TRAINER.keys():
             given = f"trainer={{{name!r}: ...}}"
-            raise UserError(f"{_OF_TRAINER[name]} is an option of its own: give it instead of {given}")
+            raise UserError(f"{_OF_TRAINER[name]} is an option of training: give it there instead of {given}")
         checked: dict[str, Any] = {
             "max_steps": None if self.max_steps is None else whole_number("max_steps", self.max_steps),
             "seed": whole_number("seed", self.seed, least=0, most=2**32 - 1),
@@ -112,12 +112,12 @@ class TrainingOptions:
             checked[name] = [value] if isinstance(value, str | Mapping) else listed(value)
             for one in checked[name]:
                 if not isinstance(one, str | Mapping) and not isinstance(one, imported(path)):
-                    raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
+                    raise UserError(f"{name} must be Lightning objects, or have a class_path, not {shown(repr(one))}")
                 if name == "logger" and isinstance(one, str) and one not in LOGGERS:
                     valid = f"one of {one_of(LOGGERS)}, or a Lightning logger"
                     raise UserError(f"logger must be {valid}, not {shown(repr(one))}")
             if checked[name] and name in trainer:
-                raise UserError(f"{name} is given twice: on its own and in trainer")
+                raise UserError(f"{name} is given twice: in training and in its trainer; remove one")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -165,7 +165,7 @@ class ForecasterOptions:
         output = Output(quantiles, given["distribution"])
         predictor.check_output(output)
         if keeps and not isinstance(predictor, NetworkPredictor):
-            raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
+            raise UserError(f"checkpoints and save_top_k need a single network, not {predictor.name}: leave them out")
         return cls(given, predictor, output, is_auto, DataOptions(**data), training)
 
     @cached_property
@@ -264,10 +264,10 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         named |= {key: value for key, value in literal.items() if _plain(given.get(key)) in (None, _plain(known[key]))}
     for key in named:
         if key not in known:
-            hint = " (it is an argument of its own)" if key in given else did_you_mean(key, known)
+            hint = " (it is an argument of Forecaster)" if key in given else did_you_mean(key, known)
             raise UserError(f"{name} has no option {shown(repr(key))}{hint}; valid are {one_of(known)}")
         if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
-            raise UserError(f"{key} is given twice: as an argument and in {name}")
+            raise UserError(f"{key} is given twice, as an argument and in {name}: remove one")
     options = {key: getattr(part, key, value) for key, value in known.items()}
     options |= {key: value for key, value in given.items() if key in known} | named
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}

@@ -86,10 +86,10 @@ class PathSampler:
 
     def _check_marginals(self) -> None:
         if not self.has_marginals:
-            ask = "ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution"
+            ask = "give the Forecaster quantiles=[0.1, 0.5, 0.9], or a distribution"
             if not self._predictor.emits_quantiles:
-                ask = "take a predictor of quantiles or of a distribution"
-            what = "was built for a point forecast, of which no path can be drawn, calibrated or not"
+                ask = "choose another backbone"
+            what = "forecasts points, and sample paths need quantiles or a distribution"
             raise UserError(f"{self._predictor.name} {what}: {ask}")
 
     def _of_parameters(self, batch: Batch, compute: Callable[[Tensor, Batch], Tensor]) -> Tensor:
@@ -171,16 +171,16 @@ class PathSampler:
         windows = WindowDataset(scaled_series(panel, self._fitted.scaler), origins, L, T, self._predictor.seasons)
         if not len(windows):
             raise UserError(
-                f"how the steps of a path hang together is found in windows of the past, and no series has {T + 1} "
-                "rows: give longer ones, or sample with the forecaster that was fitted"
+                f"sample paths need past windows, to learn how steps depend on each other, and no series has {T + 1} "
+                "rows: give longer series, or sample from the fitted forecaster"
             )
-        logger.warning("how steps hang together is found in the rows given, which may have been trained on")
+        logger.warning("the dependence of steps is estimated on the given rows, which may have been trained on")
         return self._copula(windows)
 
     def frame(self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int) -> pd.DataFrame:
         """Draw paths as a frame of ids, times, ``sample`` and ``y``; without a copula, the panel gives it."""
         if _SAMPLE in (panel.id_name, panel.time_name):
-            raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
+            raise UserError(f"rename column {_SAMPLE} of the series: the frame of paths has a column of that name")
         if not self._draws:
             self._check_marginals()
             copula = self._copula_in(panel) if copula is None else copula
@@ -188,14 +188,14 @@ class PathSampler:
             needed = max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
             if windows < needed and steps > 1:
                 logger.warning(
-                    "paths repeat few patterns, so that totals over the horizon may vary too little: the dependence of "
-                    "%d steps is found in %s, and takes %d; keep more rows for validation, or give longer series",
+                    "sample paths may vary too little: the dependence of %d steps is estimated from %s and needs %d; "
+                    "keep more rows for validation (val_rows), or give longer series",
                     *(steps, number_of(windows, "window"), needed),
                 )
         sampler = self
         if self._fitted.conformal is not None:
             if self._draws or self._family is not None:
-                logger.warning("paths are drawn from the forecast as it was before it was calibrated")
+                logger.warning("sample paths are drawn from the forecast before calibration")
             else:
                 calibrated = with_levels(self._fitted, panel.ids)
                 sampler = PathSampler(calibrated, self._batch_size, self._execution)

@@ -80,8 +80,8 @@ class UnseenWindows:
         lacking = sum(not rows for rows in origins)
         if lacking == len(origins):
             raise UserError(
-                f"there is nothing to score: no series has {T} rows (prediction_length) after those that were fitted; "
-                "keep some from the fit (val_rows=..., test_rows=...), or see cross_validate"
+                f"there is nothing to score: no series has {T} rows (prediction_length) after the fitted rows; "
+                "hold rows out (val_rows=..., test_rows=...), or call cross_validate"
             )
         if lacking:
             logger.warning("%d of %d series have no window to score", lacking, len(origins))
@@ -110,8 +110,8 @@ def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArr
             lost += not rows[fitted] and name in series.trained_until and first > series.trained_until[name]
     if lost:
         logger.warning(
-            "the rows before those of %d of %d series were fitted but not saved, so that their first %d rows are "
-            "context alone; give all rows since the fit",
+            "the saved model has no rows before those of %d of %d series, so their first %d rows are only context; "
+            "give all rows since the fit",
             *(lost, len(panel), task.context_length),
         )
     numbers = np.flatnonzero(rows)

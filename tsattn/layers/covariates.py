@@ -43,7 +43,7 @@ class CalendarFeatures:
 
     def __init__(self, frequency: str) -> None:
         if frequency.isdecimal():
-            raise UserError("calendar features need time stamps, and the series count steps; leave calendar false")
+            raise UserError("calendar features need time stamps, but the series count steps: set calendar false")
         stamps = pd.date_range("2001-01-01", periods=3, freq=frequency)
         step = (stamps[1:] - stamps[:-1]).min()
         cycles = [cycle for cycle in _CYCLES if 2 * step <= pd.Timedelta(cycle[0], "D")]
@@ -52,7 +52,7 @@ class CalendarFeatures:
         self.count = len(self.names)
         if not self.phases:
             raise UserError(
-                f"calendar features need two or more steps a year, and the frequency is {frequency!r}; leave calendar "
+                f"calendar features need two or more steps a year, but the frequency is {frequency!r}: set calendar "
                 "false"
             )
 

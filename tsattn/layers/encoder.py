@@ -191,7 +191,7 @@ class Encoder(BlockStack):
             others = {"origin": origin, "blocks": blocks, "global_tokens": global_tokens}
             unfit = [name for name, value in others.items() if value is not None]
             if unfit:
-                raise UserError(f"caches hold plain sequences: {', '.join(unfit)} cannot be given with them")
+                raise UserError(f"leave out {', '.join(unfit)}: these do not work with caches")
             for block, cache in zip(self.blocks, caches, strict=True):
                 x = block(x, cache=cache)
             decoded: Tensor = self.norm(x)

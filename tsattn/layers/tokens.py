@@ -184,7 +184,7 @@ class TokenEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= mask < 1:
-            raise UserError(f"the share of patches that are masked must lie in [0, 1), not {mask}")
+            raise UserError(f"patch_mask, the share of masked patches, must lie in [0, 1), not {mask}")
         if positions not in self.POSITIONS:
             raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
         self.value = nn.Linear(num_inputs, d_model)

@@ -239,7 +239,7 @@ class Plan:
         models = tuple(name for name in self.models if name in names)
         if len(models) < 2 or models[0] != self.models[0]:
             lost = next(name for name in self.models if name not in names)
-            raise UserError(f"all runs of {lost} failed, so nothing can be compared; mend it, and add --retry-failed")
+            raise UserError(f"all runs of {lost} failed: read their logs, then repeat the command with --retry-failed")
         records = Records.of({**row, "suite": "", **entry.labels} for entry, row in done)
         return Comparison(records, models, tuple(kind for kind in _BASELINES if kind in names), margin)
 

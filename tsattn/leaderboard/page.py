@@ -503,7 +503,7 @@ def write_pages(
     say(f"{number_of(len(analysis.runs), 'run')}{failed}: {folder / HTML}, {folder / MARKDOWN}")
     for file in readme:
         write_readme(file, page, folder)
-        say(f"{file}: its part is that of these records")
+        say(f"{file}: updated with these records")
 
 
 def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:

@@ -144,7 +144,7 @@ class Runner:
         self.output.mkdir(parents=True, exist_ok=True)
         with held(self.output / ".records.lock", _LOCK_PATIENCE) as is_free:
             if not is_free:
-                raise UserError(f"another process holds the records in {self.output}; repeat the command")
+                raise UserError(f"another process holds the records in {self.output}; wait, then repeat the command")
             for left in self.output.glob(f"{FILE}.*.partial"):  # a killed process has left it
                 left.unlink(missing_ok=True)
             for row in self._written_rows():  # another process may have added some

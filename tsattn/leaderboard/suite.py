@@ -256,7 +256,7 @@ class Suite:
         given = _checked(content, "Keys", "a suite")
         for key in ("data", "horizons", "predictors"):
             if not given.get(key):
-                raise UserError(f"a suite must name {key}")
+                raise UserError(f"a suite needs the key {key}")
         horizons = _horizons(given["horizons"], "horizons")
         seeds = _seeds(given.get("seeds", 1), "seeds")
         if isinstance(seeds, Mapping) and (lacking := [one for one in horizons if one not in seeds]):
@@ -391,7 +391,7 @@ def _data(given: Any) -> SuiteData:
     if isinstance(given, str):
         given = {"name": given}
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-        raise UserError(f"a data set is a public one's name, or a mapping with a name, not {shown(given)}")
+        raise UserError(f"a data set must be a public name, or a mapping with a name, not {shown(given)}")
     name = given["name"]
     _checked(given, "A data set", f"the data set {name}")
     arguments = _map(given.get("init_args"), f"init_args of {name}")
@@ -415,13 +415,13 @@ def _arm(name: str, given: Any) -> Arm:
         raise UserError(f"the predictor {name} needs either a backbone, its description, or a mix of others")
     mix = _mix(name, given["mix"]) if "mix" in given else None
     if mix is not None and set(given) & {"values", "by_data"}:
-        raise UserError(f"{name} is a mix: give values to the predictors that it is made of")
+        raise UserError(f"{name} is a mix: give values and by_data to its predictors instead")
     limits = {key: one for key, one in given.items() if key != "attentions" or one != "none"}
     backbone = given.get("backbone")
     seeds = mix.seeds if mix is not None else backbone.get("seeds") if isinstance(backbone, Mapping) else 1
     if isinstance(seeds, int) and seeds > 1:
         if given.get("seeds", 1) != 1:
-            raise UserError(f"{name} is a mean of seeds, which other first seeds would share: leave out its seeds")
+            raise UserError(f"{name} is a mean of seeds already: give seeds in its mix only")
         limits["seeds"] = 1
     by_data = _map(given.get("by_data"), f"by_data of {name}")
     return Arm(
@@ -439,7 +439,7 @@ def _mix(name: str, given: Any) -> Mix:
     _checked(given, "A mix", f"the mix {name}")
     of, weights = given.get("of"), given.get("weights")
     if not isinstance(of, list) or not of or name in of:
-        raise UserError(f"the mix {name} must list the other predictors that it is of under `of`")
+        raise UserError(f"the mix {name} must list its predictors under `of`, without itself")
     if weights not in (None, "validation") and (
         not isinstance(weights, list)
         or len(weights) != len(of)
@@ -495,7 +495,7 @@ def _limits(given: Mapping[str, Any], name: str) -> Limits:
 def _named(listed: Sequence[SuiteData]) -> dict[str, SuiteData]:
     by_name = {one.name: one for one in listed}
     if len(by_name) < len(listed):
-        raise UserError("two data sets have one name; give each a name of its own")
+        raise UserError("two data sets have the same name; rename one")
     for one in listed:
         other = by_name.get(one.group, one)
         if other.group != one.group:
@@ -522,7 +522,7 @@ def _values(given: Any, what: str) -> dict[str, Any]:
     values = {full_path(str(path)): value for path, value in _map(given, what).items()}
     for path in _SET_BY_SUITE:
         if path in values:
-            raise UserError(f"{what} cannot set {path}, which the suite sets by keys of its own")
+            raise UserError(f"{what} cannot set {path}, which other keys of the suite set")
     return values
 
 

@@ -110,7 +110,7 @@ def dropout_operator(x: Tensor, residual: Tensor | None, p: float, seed: Tensor,
     """
     kernels = load_kernels()
     if kernels is None:
-        raise RuntimeError(f"the native kernels have gone: {why_no_kernels()}")
+        raise RuntimeError(f"the native kernels are no longer available: {why_no_kernels()}")
     x = x.contiguous()
     out = torch.empty_like(x, dtype=dtype)
     problem = DropoutProblem(x=numbers(x, x.dtype), out=numbers(out, dtype), count=x.numel(), seed=int(seed))
@@ -121,7 +121,7 @@ def dropout_operator(x: Tensor, residual: Tensor | None, p: float, seed: Tensor,
     problem.threshold, problem.factor = keep_threshold(p)
     problem.threads, problem.parallel = torch.get_num_threads(), openmp_team()
     if kernels.tsattn_dropout(ctypes.byref(problem)):
-        raise MemoryError("there is no thread more for the native dropout")
+        raise MemoryError("no thread is free for the native dropout; lower OMP_NUM_THREADS")
     return out
 
 

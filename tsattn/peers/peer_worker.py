@@ -126,7 +126,7 @@ def _neural_arguments(kind: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     losses = importlib.import_module("neuralforecast.losses.pytorch")
     own, options, levels = request["arguments"], request["options"], request["quantiles"]
     if kind.RECURRENT:
-        raise RequestError(f"{request['model']} forecasts step by step, which is not supported here; name another")
+        raise RequestError(f"{request['model']} forecasts step by step, which is not supported: choose another model")
     chosen = {**_QUIET, **options, **own}
     for name in ("loss", "valid_loss"):
         if levels and name in own:
@@ -138,7 +138,7 @@ def _neural_arguments(kind: Any, request: Mapping[str, Any]) -> dict[str, Any]:
                 raise RequestError(f"neuralforecast has no loss {chosen[name]!r}")
             chosen[name] = getattr(losses, chosen[name])()
             if chosen[name].outputsize_multiplier != 1:
-                raise RequestError(f"{name} must be that of a point forecast, such as MAE: quantiles have their own")
+                raise RequestError(f"{name} must be a loss of point forecasts, such as MAE; leave it out for quantiles")
     chosen |= {"h": request["h"], "input_size": request["input_size"], "random_seed": request["seed"]}
     if kind.MULTIVARIATE:
         chosen["n_series"] = request["channels"]

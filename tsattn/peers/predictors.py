@@ -52,8 +52,8 @@ def peers_python(what: str) -> Path:
         raise UserError(f"{VARIABLE} must be the python of an environment with the peers, not {named}")
     python = Path(named).absolute() if named else _FOLDER / "bin" / "python"
     if not python.exists():
-        lacking = "an environment of its own, which is not there: `make peers` makes it"
-        raise UserError(f"{what} runs in {lacking}, or {VARIABLE} names the python of one")
+        lacking = "a separate environment, which is missing: create it with `make peers`"
+        raise UserError(f"{what} runs in {lacking}, or set {VARIABLE} to its python")
     return python
 
 
@@ -263,8 +263,8 @@ class NeuralForecast(PeerPredictor):
             if not rows:
                 asked["options"]["early_stop_patience_steps"] = -1
                 if "val" in data.parts:
-                    lacking = "no series has the rows to hold a part out"
-                    logging.getLogger("tsattn").warning(f"{lacking}; the weights of the last step stay")
+                    lacking = "no series is long enough for validation rows"
+                    logging.getLogger("tsattn").warning(f"{lacking}; the weights of the last step are kept")
             trained = self._ask("fit", **asked, table=str(table), state=str(weights), val_rows=rows)
             self.fitted = torch.from_numpy(np.fromfile(weights, np.uint8))
         course = {name: trained.get(name) for name in ("steps", "seconds", "windows_per_second", "peak_memory_bytes")}
@@ -299,7 +299,7 @@ class NeuralForecast(PeerPredictor):
         plan = plan_training(data.with_context(data.context_length), training)
         if plan.steps is None:
             length = "give max_steps or max_epochs, not max_time alone"
-            raise UserError(f"{self.name} is trained for so many steps: {length}")
+            raise UserError(f"{self.name} needs a number of steps: {length}")
         loss = choose_loss(given.get("loss"), levels)
         if loss not in _LOSSES:
             raise UserError(f"{self.name} is trained by one of {one_of(_LOSSES)}, not {loss}")
@@ -313,14 +313,14 @@ class NeuralForecast(PeerPredictor):
             **({"precision": trainer["precision"]} if trainer["precision"] is not None else {}),
         }
         if levels and options["valid_loss"] != "MQLoss":
-            raise UserError(f"{self.name} of quantiles is selected by crps alone: leave selection out")
+            raise UserError(f"{self.name} with quantiles is selected by crps only: leave selection out")
         seed = int(torch.randint(2**31, ())) if training.seed is None else training.seed
         stop_at = None if training.lengths is None else training.lengths[training.member]
         asked = {"options": options, "seed": seed, "stop_at": stop_at}
         facts = self._ask("check", **asked)
         if facts["is_multivariate"] and len(data.series) > 1:
-            several = f"all channels of one series together, and the data have {len(data.series)} series"
-            raise UserError(f"{self.model} of neuralforecast forecasts {several}: name another model")
+            several = f"one series with all its channels, but the data has {len(data.series)} series"
+            raise UserError(f"{self.model} of neuralforecast needs {several}: choose another model")
         ending = f", ending after {plan.patience} without improvement" if plan.patience else ""
         planned, often = number_of(plan.steps, "step"), number_of(plan.interval, "step")
         return asked, facts, f"{'up to ' if plan.patience else ''}{planned}, validation every {often}{ending}"
@@ -361,7 +361,7 @@ def read_forecasts(path: Path, shape: tuple[int, ...]) -> Tensor:
     """Read the worker's forecasts `(B, C, T, Q)` as `(B, T, C, Q)`, rising, all there and finite."""
     forecast = torch.from_numpy(np.load(path))
     if forecast.shape != shape:
-        raise UserError(f"the peer has not forecast each of {shape[0]} windows of {shape[1]} channels")
+        raise UserError(f"the other library did not forecast all {shape[0]} windows of {shape[1]} channels")
     if not bool(forecast.isfinite().all()):
-        raise UserError("the peer has forecast what is no number")
+        raise UserError("the other library forecast values that are not finite")
     return forecast.transpose(1, 2).sort(-1).values  # a peer may forecast each level by itself

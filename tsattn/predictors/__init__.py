@@ -82,7 +82,7 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
     table = {**BACKBONES, **PREDICTORS}
     kind, chosen = descriptions.named(description, what=what, table=table)
     if kind == "chronos-tiny":
-        raise UserError("chronos-tiny is no longer included: name tiny, the pretrained model that took its place")
+        raise UserError("chronos-tiny is no longer included: use tiny, the pretrained model that replaces it")
     cls = descriptions.class_of(kind, Predictor, Backbone, what=what, table=table)
     return kind, NetworkPredictor if issubclass(cls, Backbone) else cls, chosen
 

@@ -74,12 +74,12 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     if not found:
         if any(type(one.network).__module__.startswith(("transformers.", "chronos.")) for one in networks.values()):
             raise UserError(
-                f"the attention of {predictor.name} is that of its own library, which shows no weights; valid are "
-                "Chronos models with attention of this package, as --attention standard, which computes the same"
+                f"the library of {predictor.name} does not return attention weights: "
+                "give --attention standard, which computes the same with tsattn's attention"
             )
         kinds = [kind for kind in (*BACKBONES, *PREDICTORS) if "attention" in predictor_arguments(kind)]
         valid = f"{one_of(kinds)}, and ensembles of them"
-        raise UserError(f"{predictor.name} has no attention to look at; valid are {valid}")
+        raise UserError(f"{predictor.name} has no attention to show; valid are {valid}")
     if channel is not None and all(layer.channel is None for layer in found) and task.num_channels > 1:
         raise UserError(f"attention of {predictor.name} sees all channels at once: leave the channel out")
     return found

@@ -67,7 +67,7 @@ class Auto(Ensemble):
         self, *, members: Sequence[Any] | None = None, seeds: int = 1, context_length: int | None = None
     ) -> None:
         if members is not None and context_length is not None:
-            raise UserError("auto has members: give context_length to each of these")
+            raise UserError("auto takes context_length or members, not both: give each member its context_length")
         tiny = {"kind": "tiny", "context_length": context_length}
         default = [tiny, "ridge", "seasonal_naive", DEFAULT_BACKBONE]
         super().__init__(members=default if members is None else members, seeds=seeds)

@@ -149,7 +149,7 @@ class Predictor(nn.Module, ABC):
     def check_output(self, output: Output) -> None:
         """Refuse quantiles and distributions that it does not forecast."""
         if output.quantiles and not self.emits_quantiles:
-            raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
+            raise UserError(f"predictor {self.name} forecasts points only: leave quantiles out")
         if output.distribution is not None:
             raise UserError(f"predictor {self.name} has no distribution {output.distribution}: leave distribution out")
 
@@ -159,8 +159,8 @@ class Predictor(nn.Module, ABC):
     def refuse_export(self) -> NoReturn:
         """Name what can be exported instead."""
         raise UserError(
-            f"{self.name} cannot be exported: it forecasts by another library, or by weights that are not of the run; "
-            "valid are networks of this package, ridge, naive forecasts, and ensembles of them"
+            f"{self.name} cannot be exported: it uses another library, or weights outside of the run; "
+            "valid are tsattn's networks, ridge, naive forecasts, and ensembles of these"
         )
 
     @property
@@ -190,12 +190,12 @@ class Predictor(nn.Module, ABC):
             except UserError as error:
                 if self.context_length == self.task.context_length:
                     raise
-                raise UserError(f"{self.name} has a context_length of its own: {error}") from error
+                raise UserError(f"{self.name} sets its own context_length, {self.context_length}: {error}") from error
 
     def check_weights(self, data: ForecastDataModule) -> None:
         """Refuse data with weights; a predictor whose fit uses them overrides it."""
         if data.series.weights is not None:
-            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
+            raise UserError(f"{self.name} cannot use weights: leave out weight_column, series_weights and row_weights")
 
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -244,9 +244,7 @@ def last_context(batch: Batch, context_length: int) -> Batch:
     """Return the windows with only the last L steps of their context; the horizon stays."""
     length = batch.past.shape[1]
     if length < context_length:
-        raise UserError(
-            f"the predictor looks at {context_length} past steps, and the windows of the batch have {length}"
-        )
+        raise UserError(f"the predictor needs {context_length} past steps, but the windows of the batch have {length}")
     return batch if length == context_length else _steps(batch, (*_PAST, *_WHOLE), slice(length - context_length, None))
 
 

@@ -140,8 +140,8 @@ class ConformalScores:
             least = int(counts[0].min())
             step, channel = (counts[0] == least).nonzero()[0].tolist()
             raise UserError(
-                f"level {100 * share:g} needs {number_of(needed_scores(interval), 'validation window')}, and of "
-                f"{shown(channels[channel])}, step {step + 1}, there are {least}: ask for at most "
+                f"level {100 * share:g} needs {number_of(needed_scores(interval), 'validation window')}, but "
+                f"{shown(channels[channel])}, step {step + 1}, has {least}: ask for at most "
                 f"{highest_level(least):g}, or hold out more rows for validation (rolling origins: longer series)"
             )
         places = (rank - 1).clamp(min=0, max=self.values.shape[-1] - 1)
@@ -239,7 +239,7 @@ for _name in ("title", "reads_short", *_KEPT):
 def check_calibration(data: ForecastDataModule, output: Output) -> None:
     """Refuse data with too few validation windows to calibrate the quantiles of an output."""
     if "val" not in data.parts:
-        raise UserError("calibrate needs rows for validation, and no series has enough of them")
+        raise UserError("calibrate needs validation rows, and no series is long enough: leave calibrate out")
     windows = len(data.windows("val"))
     widest = max(intervals_of(output.quantiles), key=coverage)
     if windows < max(1, needed_scores(widest)):
@@ -275,7 +275,7 @@ def calibration_parts(
         check_calibration(held_out, output)
         fit_data.windows("val")
     except UserError as error:
-        raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
+        raise UserError(f"calibrate {share:g} splits the validation rows in two, but then {error}") from error
     return fit_data, held_out
 
 

@@ -54,7 +54,7 @@ class Ensemble(Predictor):
             raise UserError(f"an ensemble needs members, a list of descriptions: {kinds}")
         shares = [1.0] * len(described) if given is None else given
         if len(shares) != len(described):
-            raise UserError(f"weights must be as many as the members, {len(described)}, not {len(shares)}")
+            raise UserError(f"give one weight for each of the {len(described)} members, not {len(shares)} weights")
         if not all(0 <= share < math.inf for share in shares) or not sum(shares):
             raise UserError(f"weights must be numbers of at least 0, not all 0, not {one_of(map(str, shares))}")
         self.described, self.weights = described, [share / math.fsum(shares) for share in shares]
@@ -118,7 +118,7 @@ class Ensemble(Predictor):
             if output.distribution is not None:
                 first.check_output(output)
             if output.quantiles and not first.emits_quantiles:
-                raise UserError(f"member {first.name} of the ensemble forecasts points only: it takes no quantiles")
+                raise UserError(f"member {first.name} of the ensemble forecasts points only: leave quantiles out")
 
     @override
     def check_export(self) -> None:
@@ -205,7 +205,7 @@ class Member:
         """Parse the description of a member."""
         kind, predictor, chosen = named_predictor(description, "member of the ensemble")
         if issubclass(predictor, Ensemble):
-            raise UserError("an ensemble is no member of another: name its members instead")
+            raise UserError("an ensemble cannot be a member of another: list its members instead")
         arguments = predictor_arguments(kind)
         options = [name for name in TRAINING_OPTIONS if predictor.is_trained and name not in arguments]
         descriptions.check_names(chosen, [*arguments, *options], f"member {kind} of the ensemble")

@@ -43,13 +43,13 @@ class RawForecast(nn.Module):
         fitted.predictor.check_export()
         if fitted.conformal is not None:
             raise UserError(
-                f"the calibrated intervals of {fitted.predictor.name} are no part of its network, and cannot be "
+                f"the calibrated intervals of {fitted.predictor.name} are not part of its network and cannot be "
                 "exported: fit it without calibrate"
             )
         if (family := fitted.predictor.output.distribution) is not None:
             raise UserError(
-                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {family} are found "
-                "outside of PyTorch; valid is a model of quantiles of its own"
+                f"{fitted.predictor.name} cannot be exported: quantiles of its distribution {family} are computed "
+                "outside of PyTorch; train with quantiles instead of a distribution"
             )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()

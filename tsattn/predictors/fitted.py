@@ -112,10 +112,10 @@ class WarmStart:
     def __post_init__(self) -> None:
         name = self.fitted.predictor.name
         if not isinstance(self.fitted.predictor, NetworkPredictor):
-            raise UserError(f"only a network can start from its weights, and {name} is none: fit it again")
+            raise UserError(f"only a single network can start from trained weights, not {name}: fit it again")
         if not self.fitted.predictor.is_trained:
-            what = f"nothing of {name} is trained, so no training can start from it"
-            raise UserError(f"{what}: fit it again, or give trained (all, attention or lora)")
+            what = f"{name} has no trained weights to start from"
+            raise UserError(f"{what}: fit it again, or set its argument trained: all, attention or lora")
 
     def set_up(self, data: ForecastDataModule) -> None:
         """Read data as the network needs them, and scale them."""

@@ -57,7 +57,7 @@ class NetworkPredictor(Predictor):
         if torch.get_default_dtype() != torch.float32:
             raise UserError(
                 f"PyTorch's default dtype is {torch.get_default_dtype()}, but networks are trained and forecast in "
-                "float32: call torch.set_default_dtype(torch.float32); trainer.precision chooses another for training"
+                "float32: call torch.set_default_dtype(torch.float32); for training, see --trainer.precision"
             )
         # on the device meta weights have shapes alone; constants, which no state holds, are filled in when first used
         with torch.device("meta") if empty else nullcontext():

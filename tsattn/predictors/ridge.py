@@ -172,7 +172,7 @@ class Ridge(ClosedForm):
         if not self.reads_time:
             return forecast
         if batch.time is None:
-            raise UserError("the ridge has waves of the calendar, and needs time stamps")
+            raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
         columns = wave_columns(batch.time[:, batch.past.shape[1]], self.period, self.waves.shape[1])
         return forecast + torch.einsum("bf,cft->btc", columns, self.waves)
 

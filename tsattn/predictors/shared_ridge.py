@@ -81,8 +81,8 @@ class SharedRidge(ClosedForm):
     ) -> Iterator[tuple[tuple[int, float], float]]:
         """Fit each context and penalty, and measure its squared error on all validation windows."""
         if "val" not in data.parts:
-            one_each = "give one alpha and one context_length"
-            raise UserError(f"a ridge of several is chosen by validation windows, and the data has none; {one_each}")
+            one_each = "give one alpha and one context_length instead of lists"
+            raise UserError(f"validation windows choose among several ridges, and the data has none; {one_each}")
         for L in dict.fromkeys(length for length, _ in pairs):
             equations = normal_equations(data.eval_dataloader("train", L))
             # side by side, as one map of A T outputs

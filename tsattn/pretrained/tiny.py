@@ -70,7 +70,7 @@ class TinyOptions:
         if self.context_length is not None:
             whole_number("context_length", self.context_length)
             if self.trained is not None:
-                raise UserError("context_length is not of a model that is trained: that has the one of the data")
+                raise UserError("a trained tiny takes data.context_length: leave context_length out of its description")
 
 
 class TinyBackbone(Backbone):
@@ -209,14 +209,14 @@ class Tiny(AnyHorizon, NetworkPredictor):
     def check_output(self, output: Output) -> None:
         super().check_output(output)
         if outside := [level for level in output.quantiles if not LEVELS[0] <= level <= LEVELS[-1]]:
-            raise UserError(f"{self.name} forecasts quantiles from 0.01 to 0.99: {outside[0]} lies outside")
+            raise UserError(f"{self.name} forecasts quantiles from 0.01 to 0.99: {outside[0]} is outside")
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         self.check_output(output)
         super().build(task, output, empty=empty)
         if unread := [*task.past_covariates, *task.future_covariates, *task.static]:
-            logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))
+            logger.warning("%s does not use covariates: %s", self.name, one_of(unread))
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
@@ -250,7 +250,7 @@ def read_head(weights: str) -> dict[str, Any]:
     """
     path = _WEIGHTS if weights == SHIPPED else folder_path(weights)
     if path.suffix != _SUFFIX or not path.is_file():
-        raise UserError(f"weights must be {SHIPPED}, or the path of a {_SUFFIX} file of its kind, not {weights!r}")
+        raise UserError(f"weights must be {SHIPPED}, or the path of a {_SUFFIX} file for tiny, not {weights!r}")
     try:
         with safe_open(path, framework="pt") as file:
             head = file.metadata() or {}
@@ -264,7 +264,7 @@ def read_head(weights: str) -> dict[str, Any]:
             TinyNetwork(**model["sizes"])
         return {"trained_on": (), **model, "path": path}
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged: its head names no sizes of a network") from error
+        raise UserError(f"{path} is damaged: its header lacks the sizes of the network") from error
 
 
 def load_tiny(options: TinyOptions) -> TinyNetwork:
@@ -288,7 +288,7 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
             fresh = {name for name, shape in shapes.items() if name not in state or state[name].shape != shape}
             if fresh and options.trained is None:
                 raise UserError(
-                    f"this attention has weights that {SHIPPED} has not learned: give trained: attention, or all"
+                    f"this attention has weights that {SHIPPED} lacks: train them with trained: attention, or all"
                 )
             state = {name: part for name, part in state.items() if ".attention." not in name or name in shapes}
             state |= {name: part for name, part in TinyNetwork(**sizes).state_dict().items() if name in fresh}

@@ -103,7 +103,7 @@ def load_best(
         return {"best_step": content["global_step"], "validation_error": None if score is None else float(score)}
     if kept.state is None:
         if checkpoint is not None and trainer.global_step == load_checkpoint(checkpoint)["global_step"]:
-            raise UserError(f"{checkpoint} is of step {trainer.global_step}, the end: a higher max_steps continues")
+            raise UserError(f"{checkpoint} has all {trainer.global_step} steps already: give a higher max_steps")
         raise DivergedError(f"no validation error was finite: {DIVERGED}")
     module.load_state_dict(kept.state)
     return {"best_step": kept.step, "validation_error": kept.error}

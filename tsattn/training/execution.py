@@ -79,7 +79,7 @@ class Execution:
                     out: Tensor = call(there)
             except torch.OutOfMemoryError as error:
                 raise UserError(
-                    f"the device has not the memory to forecast {len(batch)} windows at once: try "
+                    f"out of device memory for a forecast of {len(batch)} windows at once: try "
                     f"--data.eval_batch_size {max(1, len(batch) // 2)}"
                 ) from error
             return out.cpu()

@@ -96,8 +96,8 @@ def train_as_one_epoch(
         interval = max(1, interval // every) * every
     elif interval % every and interval < total:
         raise UserError(
-            f"val_check_interval {interval} must be a multiple of accumulate_grad_batches {every}: validation comes "
-            "after a whole step"
+            f"val_check_interval {interval} must be a multiple of accumulate_grad_batches {every}: validation runs "
+            "between optimizer steps"
         )
     interval = min(interval, total)
     trainer.val_check_interval, trainer.check_val_every_n_epoch = interval, None

@@ -28,16 +28,16 @@ def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution:
     if name not in (*_OF_POINTS, PINBALL, NLL):
         raise UserError(f"unknown loss {name!r}; valid: {one_of([*_OF_POINTS, PINBALL, NLL])}")
     if distribution is not None and name != NLL:
-        raise UserError(f"loss {name} trains no distribution: with {distribution} the loss is {NLL}, or left out")
+        raise UserError(f"loss {name} does not train a distribution: give loss {NLL} with {distribution}, or no loss")
     if distribution is None and name == NLL:
-        raise UserError(f"loss {NLL} needs a distribution, which model.distribution names")
+        raise UserError(f"loss {NLL} needs a distribution: give `--model.distribution NAME` (Python: `distribution=`)")
     if quantiles and name not in (PINBALL, NLL):
         raise UserError(
             f"loss {name} trains a point forecast, not quantiles: give `--model.loss {PINBALL}` "
             f'(Python: loss="{PINBALL}"), or no loss'
         )
     if not quantiles and name == PINBALL:
-        raise UserError(f"loss {PINBALL} needs quantiles; without them the loss is one of {one_of(_OF_POINTS)}")
+        raise UserError(f"loss {PINBALL} needs quantiles: give quantiles, or one of {one_of(_OF_POINTS)} as loss")
     return name
 
 

@@ -144,7 +144,7 @@ class ForecastingModule(LightningModule):
         """Build the network for a task; if it was built already, task and scaler stay."""
         if hasattr(self, "network"):
             if _sizes(self.task) != _sizes(task):
-                raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
+                raise UserError(f"the model was built for {_sizes(self.task)}, but the data has {_sizes(task)}")
             return
         network = Network(self.description, task, self.output) if network is None else network
         if self.activation_checkpointing:
@@ -158,14 +158,13 @@ class ForecastingModule(LightningModule):
         encoders = [part for part in backbone.modules() if isinstance(part, BlockStack)]
         if not encoders:
             raise UserError(
-                f"activation_checkpointing computes the blocks of an encoder again, and backbone "
+                f"activation_checkpointing works on the blocks of an encoder, but backbone "
                 f"{self.description['kind']} has no encoder: leave it false"
             )
         for encoder in encoders:
             if self.compile_mode is not None and encoder.counts:
                 raise UserError(
-                    "norm: batch counts tokens in the first pass alone, which no compiler follows: of norm: batch, "
-                    "activation_checkpointing and compile_mode choose two"
+                    "norm: batch, activation_checkpointing and compile_mode do not work together: leave one of them out"
                 )
             encoder.recompute = True
 
@@ -182,7 +181,7 @@ class ForecastingModule(LightningModule):
             self.build(datamodule.task, datamodule.scaler)
             self.units = datamodule.series.units
         elif not hasattr(self, "network"):
-            raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
+            raise UserError("a ForecastingModule takes its sizes from the data: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
             check_compile_device(self.compile_mode, self.trainer.strategy.root_device)
             start_compiled(self.backbone, self.compile_mode)
@@ -254,7 +253,7 @@ class ForecastingModule(LightningModule):
     def on_validation_epoch_end(self) -> None:
         stage, scores = "test" if self.trainer.testing else "val", self.errors.scores()
         if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
-            raise UserError(f"the {stage} part has no observed value to score")
+            raise UserError(f"all target values of the {stage} part are missing: choose another split")
         shared = self.trainer.world_size > 1  # the sums are shared already: Lightning's mean of them changes nothing
         for name in [*_LOGGED, *(name for name in scores if re.fullmatch(r"coverage_[\d.]+", name))]:
             if name in scores:
@@ -296,7 +295,7 @@ class ForecastingModule(LightningModule):
         if "backbone" not in options:
             saved = read_content(task_network.load_checkpoint(checkpoint_path)).predictor
             if saved.get("kind") not in BACKBONES:
-                raise UserError(f"{checkpoint_path} holds no backbone of tsattn alone: give its description, backbone=")
+                raise UserError(f"{checkpoint_path} does not describe its backbone: give backbone=DESCRIPTION")
             refuse_imports(saved, str(checkpoint_path))
             options["backbone"] = saved
         return super().load_from_checkpoint(checkpoint_path, *args, **{**options, "weights_only": True})
@@ -326,8 +325,8 @@ def check_compile_device(mode: str | None, device: torch.device) -> None:
     """Refuse a mode of torch.compile that does nothing on a device."""
     if mode == "reduce-overhead" and device.type != "cuda":
         raise UserError(
-            f"compile_mode reduce-overhead uses CUDA graphs, which need a CUDA device, not {device.type}; default "
-            "works on any"
+            f"compile_mode reduce-overhead uses CUDA graphs, which need a CUDA device, not {device.type}: give "
+            "compile_mode default"
         )
 
 
@@ -362,7 +361,7 @@ def compiler_errors(mode: str | None) -> Iterator[None]:
         why = error.inner_exception
         reason = f"{type(why).__name__}: {' '.join(str(why).split())[-200:]}"  # a loader's reason follows its path
         if type(why).__name__ == "InvalidCxxCompiler":
-            reason = "it needs a C++ compiler, and none works here (g++, or what CXX names)"
+            reason = "no C++ compiler works here (install g++, or set CXX)"
         raise UserError(f"torch cannot compile the backbone: {reason}; leave compile_mode {mode} out") from error
 
 

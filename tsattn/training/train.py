@@ -143,7 +143,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         chosen = load_best(module, trainer, kept, checkpoint)
     elif training.lengths is None:
         logger.warning(
-            "no series has the rows to hold a part out for validation; the weights of the last of %d steps stay",
+            "no series is long enough for validation rows; the weights of the last of %d steps are kept",
             trainer.global_step,
         )
     module.to("cpu").eval()
@@ -194,8 +194,8 @@ def _begun(
     check_compile_device(module.compile_mode, trainer.strategy.root_device)
     if module.patience is not None and "val" not in data.parts and training.lengths is None:
         raise UserError(
-            "patience ends a training by its validation error, and no series has the rows to hold a part out for "
-            "validation: leave patience out, or give longer series"
+            "patience needs a validation error, and no series is long enough for "
+            "validation rows: leave patience out, or give longer series"
         )
     if module.patience is not None:
         plan = replace(plan, patience=module.patience, tolerance=0.0)
@@ -246,7 +246,7 @@ def _explained(data: ForecastDataModule, files: TrainingFiles | None) -> Iterato
         raise KeyboardInterrupt from stop
     except torch.OutOfMemoryError as error:
         raise UserError(
-            f"the device has not the memory for batches of {data.batch_size} windows: try "
+            f"out of device memory for batches of {data.batch_size} windows: try "
             f"--data.batch_size {max(1, data.batch_size // 2)} with "
             "--trainer.accumulate_grad_batches 2, --model.activation_checkpointing true, --trainer.precision "
             "bf16-mixed, --data.resident_gb 0, or a smaller model"

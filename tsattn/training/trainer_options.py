@@ -26,7 +26,7 @@ FULL_PRECISION: Literal["32-true"] = "32-true"
 _HOPPER = (9, 0)  # compute capability; AMD's GPUs of this number are as fast in bfloat16
 # these would make reported scores misleading
 _REFUSED = {
-    **dict.fromkeys(("limit_test_batches", "overfit_batches"), "test errors are always over all windows"),
+    **dict.fromkeys(("limit_test_batches", "overfit_batches"), "test errors always cover all windows"),
     **{"limit_predict_batches": "every series is forecast", "barebones": "a run writes its curve and checkpoints"},
 }
 _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {

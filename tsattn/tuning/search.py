@@ -167,12 +167,12 @@ def read_search(path: Path) -> Search:
 
 
 def _refuse(value: object) -> None:
-    raise UserError(f"{value!r} is neither a number, a text, true, false, null, a list nor a mapping")
+    raise UserError(f"{value!r} must be a number, a text, true, false, null, a list or a mapping")
 
 
 def _search(file: str, content: Any) -> Search:
     if not isinstance(content, Mapping) or not isinstance(content.get("parameters"), Mapping):
-        raise UserError("a search space is a mapping with the key parameters, a mapping of dotted paths")
+        raise UserError("a search space needs the key parameters: dotted paths such as model.learning_rate")
     check_names(content, SEARCH_KEYS, "the search space")
     check_types(content, _TYPES, "the search space")
     objectives = content.get("objectives", ["error"])
@@ -182,7 +182,7 @@ def _search(file: str, content: Any) -> Search:
     by_path: dict[str, Parameter] = {}
     for key, description in content["parameters"].items():
         if (path := full_path(key)) in by_path:
-            raise UserError(f"{path} is there twice")
+            raise UserError(f"{path} is there twice: remove one")
         by_path[path] = _parameter(path, description)
     if not by_path:
         raise UserError("parameters must name at least one value to search for")
@@ -231,7 +231,7 @@ def _choices(path: str, choices: Any) -> dict[Any, Any]:
         return dict(choices)
     named = {json.dumps(value) if isinstance(value, list | dict) else value: value for value in choices}
     if len(named) < len(choices):
-        raise UserError(f"a choice of {path} is there twice")
+        raise UserError(f"a choice of {path} is there twice: remove one")
     return named
 
 
@@ -246,7 +246,7 @@ def _ordered(known: dict[str, Parameter]) -> dict[str, Parameter]:
             if other not in known:
                 raise UserError(f"{path} depends on {other}, which is not searched for{did_you_mean(other, known)}")
             for value in (value for value in values if not known[other].takes(value)):
-                raise UserError(f"{path} depends on {other} being {value!r}, which it never is")
+                raise UserError(f"{path} depends on {other} being {value!r}, which is not one of its values")
             add(other, [*above, path])
         ordered.setdefault(path, known[path])
 
@@ -260,7 +260,7 @@ def _most(name: str, value: Any) -> float:
     if name == "memory" and found:
         value = float(found[1]) * _BYTES[found[2]]
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        hint = f", or one with a unit: {one_of(_BYTES)}" if name == "memory" else ""
+        hint = f", or a number with a unit: {one_of(_BYTES)}" if name == "memory" else ""
         raise UserError(f"the constraint {name} must be a number above 0{hint}, not {value!r}")
     return float(value)
 

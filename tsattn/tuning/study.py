@@ -81,7 +81,7 @@ def open_storage(url: str | None, folder: Path) -> StudyStorage:
         engine["connect_args"] = {"timeout": _LOCK}
     url = re.sub("^postgresql://", "postgresql+psycopg://", url)  # the driver of the extra
     if re.match(r"[^@]*://[^@]*@[^/?]*@", url):
-        raise UserError(f"the storage {shown} has an @ in its password or user, which a URL must spell %40")
+        raise UserError(f"the storage {shown} has an @ in its password or user: write it as %40")
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             storage = StudyStorage(url, engine, heartbeat_interval=BEAT, grace_period=GRACE)
@@ -90,9 +90,9 @@ def open_storage(url: str | None, folder: Path) -> StudyStorage:
             raise UserError(f"the storage {shown} needs a driver: pip install 'tsattn[postgres]'") from error
         except (ArgumentError, NoSuchModuleError, ValueError, TypeError):
             # `from None`: a library's message may hold the whole URL
-            name = shown if "://" in shown else "what --storage says"
+            name = shown if "://" in shown else "the value of --storage"
             valid = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
-            raise UserError(f"{name} is not the URL of a storage; valid are such as {valid}") from None
+            raise UserError(f"{name} is not the URL of a database; valid are, for example, {valid}") from None
         except (StorageInternalError, SQLAlchemyError) as error:
             if attempt == _ATTEMPTS:
                 raise UserError(f"the storage {shown} cannot be reached: {scrubbed(_said(error), url)}") from None
@@ -111,7 +111,7 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
-        advice = "mend that, then repeat the command: it loses no finished trial"
+        advice = "repair this, then repeat the command: finished trials are kept"
         raise UserError(f"the study cannot be read or written: {_said(error)}; {advice}") from error
 
 
@@ -159,7 +159,7 @@ def open_study(
     for part, value in identity.items():
         if (there := study.user_attrs[_IDENTITY].get(part)) != value:
             said = difference(there, value, part) if isinstance(there, dict) else f"its {part} is {there}, not {value}"
-            raise UserError(f"the study {name} is another one: {_MEANING.get(part, said)}; name a new --study")
+            raise UserError(f"the study {name} cannot be resumed: {_MEANING.get(part, said)}; name a new --study")
     return study
 
 
@@ -191,12 +191,12 @@ def run_study(
             return
         if counted(there) + len(running) >= most:
             if not waits:
-                say(f"waiting for the last trials, which run in other processes: {len(running)}")
+                say(f"waiting for {len(running)} last trials in other processes")
             waits = True
             time.sleep(_POLL)
             continue
         for number in _queue_again(study):
-            say(f"trial {number}: its process died, it is tried again")
+            say(f"trial {number}: its process died; trying it again")
         if (ended := _run(study, storage, objective, most)) is not None:
             say(_progress(study, ended, most))
 

@@ -62,7 +62,7 @@ def check_one_trial(experiment: Experiment) -> None:
     """Refuse an experiment with more than one device, or no seed: it cannot be a trial, whatever a space changes."""
     check_one_device(experiment.trainer, "a trial runs on one device", "; run `tune` in several processes to use more")
     if experiment.seed is None:
-        raise UserError("a trial needs a seed, so that its result can be had again: seed_everything must not be false")
+        raise UserError("a trial needs a seed to be reproducible: --seed_everything must not be false")
 
 
 def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dict[str, Any]], object]) -> None:
@@ -75,7 +75,7 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
     trainer, known, rng = config["trainer"], list(paths(config)), random.Random(0)
     for name in ("limit_val_batches", "fast_dev_run"):
         if trainer.get(name) and repr(trainer[name]) != "1.0":  # only networks obey; other batch sizes, other windows
-            what = f"leave out trainer.{name}, which is {trainer[name]}; data.val_windows may be a number of them"
+            what = f"leave out --trainer.{name} {trainer[name]}; to score fewer windows, set --data.val_windows N"
             raise UserError(f"trials must be scored on the same validation windows: {what}")
     for path in search.parameters:
         if path not in known and not path.startswith(f"{BACKBONE}."):
@@ -83,8 +83,8 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
             raise UserError(f"{search.file}: the configuration has no {path}{hint}; `fit --print_config` lists all")
         is_data = f"{path}.".startswith("data.")
         if (is_data and path not in _DATA) or any(f"{scored}.".startswith(f"{path}.") for scored in _SCORED):
-            what = f"{path} decides what is scored, so its trials could not be compared"
-            raise UserError(f"{search.file}: {what}; of the data only {one_of(_DATA)} can be searched for")
+            what = f"{path} changes the scored windows, so trials could not be compared"
+            raise UserError(f"{search.file}: {what}; of the data options, only {one_of(_DATA)} can be searched")
     for path, probe in ((path, probe) for path, one in search.parameters.items() for probe in one.probes()):
         needed, reasons = {**search.needed(path), path: probe}, list[UserError]()
         for taken in itertools.chain([needed], (search.drawn(rng, needed) for _ in range(_DRAWS))):
@@ -100,8 +100,8 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
         values = [{**search.needed(path), path: probe} for probe in search.parameters[path].probes()]
         kinds = [named_predictor(search.applied(config, one)["model"]["backbone"])[1] for one in values]
         if len({issubclass(cls, NetworkPredictor) for cls in kinds}) > 1:
-            what = f"only networks are scored on {windows} validation windows, the others on all"
-            raise UserError(f"{search.file}: {path} is searched for, and {what}: data.val_windows must be all")
+            what = f"it mixes networks, scored on {windows} validation windows, with models scored on all"
+            raise UserError(f"{search.file}: {path} cannot be searched: {what}: set --data.val_windows all")
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
     monkeypatch.undo()
     (folder / "new.partial").mkdir()
     (folder / "new.partial" / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match=r"new\.partial was not left by a conversion, so it stays"):
+    with pytest.raises(UserError, match=r"new\.partial is in the way, and no conversion made it"):
         mapped_tables.convert(path, folder / "new", options)
     assert (folder / "new.partial" / "thesis.tex").exists()
 
@@ -162,7 +162,7 @@ def test_what_is_there_is_not_replaced_unasked(path: Path) -> None:
     mapped_tables.convert(path, out, options, overwrite=True)
     assert mapped_tables.open_panel(out).channels == ("y",)
     (path.parent / "mine").mkdir()
-    with pytest.raises(UserError, match="is not a converted table"):
+    with pytest.raises(UserError, match="because it is no converted table"):
         mapped_tables.convert(path, path.parent / "mine", options, overwrite=True)
 
 

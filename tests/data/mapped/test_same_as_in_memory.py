@@ -182,7 +182,7 @@ def test_transformed_targets_are_those_in_memory(tmp_path: Path, transform: Any)
     assert_same_batches(ours.test_dataloader(), theirs.test_dataloader())
     frame.loc[77, "z"] = -1.0
     saved(frame, tmp_path / "b.parquet")
-    with pytest.raises(UserError, match=r"takes values .* but column z has -1 in row"):
+    with pytest.raises(UserError, match=r"needs values .* but column z has -1 in row"):
         mapped(tmp_path / "b.parquet", **LONG, **ROLES, transform=transform)
 
 
@@ -212,7 +212,7 @@ def test_weights_are_those_in_memory(tmp_path: Path, table: str) -> None:
 
 def test_strict_is_refused_where_a_table_is_mended(tmp_path: Path) -> None:
     path = saved(long_frame(missing=False), tmp_path / "a.parquet")
-    message = "strict reads tables into memory; a table such as .* is mended where it is converted"
+    message = "strict does not work with tables on disk such as .*: leave strict out"
     with pytest.raises(UserError, match=message):
         mapped(path, **LONG, strict=True)
     converted(path, tmp_path / "a", target=["y", "z"])
@@ -268,5 +268,5 @@ def test_a_covariate_is_text_or_numbers_in_all_of_a_table(tmp_path: Path, monkey
             converted(tmp_path / "a.csv", tmp_path / "a", target=["y", "z"], **ROLES)
     monkeypatch.setattr("tsattn.data.assembly._MOST_TEXTS", 2)
     path = saved(frame, tmp_path / "b.parquet")
-    with pytest.raises(UserError, match="covariate p has more than 2 categories; give fewer, or numbers"):
+    with pytest.raises(UserError, match="covariate p has more than 2 categories; use fewer, or numbers"):
         converted(path, tmp_path / "b", target=["y", "z"], **ROLES)

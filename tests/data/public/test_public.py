@@ -82,7 +82,7 @@ def test_until_leaves_out_what_came_later() -> None:
     for date in ("2001-01-01", "2031-01-01"):
         with pytest.raises(UserError, match=rf"until must lie within vic_electricity, .*, not at {date} 00:00:00"):
             PublicDataModule("vic_electricity", until=date).setup("fit")
-    with pytest.raises(UserError, match="the parts of ETTh1 are months from its beginning"):
+    with pytest.raises(UserError, match="ETTh1 is split by months from its beginning"):
         PublicDataModule("ETTh1", until="2018-03-01")
 
 
@@ -120,7 +120,7 @@ def test_a_file_to_forecast_from_is_read_as_the_card_says_but_must_be_regular(cl
     if clean:
         assert int((~batch.past_observed).sum()) == 1 + 34  # wv once, OT 34 times
     other.forecast_from(tmp_path / "repeat.csv")
-    with pytest.raises(UserError, match="repeats the row before; time stamps must rise"):
+    with pytest.raises(UserError, match="repeats the row before; sort the rows"):
         other.setup("predict")
 
 

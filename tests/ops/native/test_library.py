@@ -334,7 +334,7 @@ def test_a_failure_is_kept_until_compiling_anew_is_asked_for(
     (first, message), (second, _) = told
     assert (first, second) == (logging.WARNING, logging.INFO)
     assert message == "native kernels: copying 1.0 does not compile them: error: not today; the plain paths are taken"
-    assert (why_no_kernels() or "").endswith("error: not today (`tsattn kernels --build` tries again)")
+    assert (why_no_kernels() or "").endswith("error: not today (try again with `tsattn kernels --build`)")
     copying.path.write_text(working)
     assert build_library().library is not None
     assert find_library().library is not None

@@ -135,7 +135,7 @@ class MultiLevelPattern(Pattern):
     def blocks_of(self, origin: TokenOrigin) -> Tensor | None:
         if self.change_points is not None:
             if origin.values is None:
-                raise UserError("attention with blocks by change points needs the values that its tokens stand for")
+                raise UserError("attention with blocks by change points needs the values of its tokens")
             return change_point_block_ids(origin.values, self.change_points, origin.counts)
         if self.calendar is None:
             return None
@@ -176,7 +176,7 @@ class MultiLevelPattern(Pattern):
     def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:
         if self.data_blocks is not None:
             unknown = "later change points" if self.reads_values else "time stamps"
-            raise UserError(f"blocks by {self.data_blocks} cannot decode step by step: a cache knows no {unknown}")
+            raise UserError(f"blocks by {self.data_blocks} cannot decode step by step: a cache has no {unknown}")
         blocks = RegularBlocks(0, 0, self.numbers, self.lengths, max_length).levels
         return MultiLevelCache(batch_size, self.ranks, blocks, max_length)
 
@@ -236,8 +236,8 @@ class MultiLevelPattern(Pattern):
         """
         if self.change_points is not None:
             raise UserError(
-                "the cost of blocks by change points depends on the values of the data; as many of equal length cost "
-                f"the least: {list(self.change_points)}"
+                "the cost of blocks by change points depends on the values of the data; for the lowest cost, "
+                f"count equal blocks: {list(self.change_points)}"
             )
         if self.data_blocks is not None:
             raise UserError(f"the cost of blocks by {self.data_blocks} depends on the time stamps of the data")

@@ -180,7 +180,7 @@ def _is_direct(call: PatternCall, *, bias: bool) -> bool:
     """Whether to mix values directly, which allows no bias or dropout; `UserError` if ``direct`` is not possible."""
     reason = "bias" if bias else "dropout of weights" if call.dropout_p else None
     if call.impl == "direct" and reason is not None:
-        raise UserError(f"impl direct cannot compute this attention: it takes no {reason}, which reference does")
+        raise UserError(f"impl direct cannot compute this attention with {reason}: give impl reference")
     return call.impl != "reference" and reason is None
 
 

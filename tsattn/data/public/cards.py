@@ -209,4 +209,4 @@ def reported(card: Card, found: str) -> str:
     """A sentence on the checksum of a file whose card has no certain checksum."""
     if card.reported_sha256 is None:
         return f"its sha256 is {found}"
-    return f"its sha256 is {found}, {'as' if found == card.reported_sha256 else 'not the one that'} others report"
+    return f"its sha256 is {found}, {'as' if found == card.reported_sha256 else 'but not what'} others report"

@@ -80,10 +80,10 @@ class PublicDataModule(ForecastDataModule):
         self.card = card_of(name, files_only=True)
         if clean and not self.card.sentinels:
             valid = one_of(card.name for card in CARDS.values() if card.sentinels)
-            what = "clean masks the numbers that stand for missing values"
+            what = "clean masks placeholder numbers of missing values"
             raise UserError(f"{what}, but {name} has none; valid: {valid}")
         if until is not None and self.card.parts == "ett":
-            raise UserError(f"the parts of {name} are months from its beginning, so that until leaves out none of them")
+            raise UserError(f"{name} is split by months from its beginning, so until has no effect: leave it out")
         self.root, self.clean, self.channels_as_series, self.until = root, clean, channels_as_series, until
         end = None if until is None else iso_date(until)
         self._file = CardSource(self.card, root, clean, channels_as_series, until=end)

@@ -370,7 +370,7 @@ class LibraryCache:
                 return found
             if note.exists() and not again:
                 what = note.read_text(errors="replace").strip()
-                raise CompileError(f"{what} (`tsattn kernels --build` tries again)", known=True)
+                raise CompileError(f"{what} (try again with `tsattn kernels --build`)", known=True)
             logger.info("compiling the native kernels for %s, once, into %s", one.name, self.folder)
             note.unlink(missing_ok=True)
             with tempfile.TemporaryDirectory(prefix="new-", dir=self.folder) as folder:  # of mode 0700

@@ -245,10 +245,10 @@ def backward_operator(
 def _run(name: str, problem: KernelProblem) -> None:
     kernels = load_kernels()
     if kernels is None:
-        raise RuntimeError(f"the native kernel has gone: {why_no_kernels()}")
+        raise RuntimeError(f"the native kernel is no longer available: {why_no_kernels()}")
     code = getattr(kernels, name)(ctypes.byref(problem))
     if code == 1:
-        raise MemoryError("there is not enough memory for the native attention kernel, or no thread more")
+        raise MemoryError("the native attention kernel lacks memory or a free thread; lower OMP_NUM_THREADS")
     assert not code, f"{name} does not take this problem"
 
 

@@ -47,7 +47,7 @@ def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
             report(f"{name:20}{value:5}{1000 * seconds[value]:9.2f} ms{mark}")
     path = tuned_file()
     if path is None:
-        raise UserError("there is no home folder to keep what is measured in")
+        raise UserError("there is no home folder for the measured sizes: set XDG_CACHE_HOME")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     known = {"sizes": asdict(best), "cpu": platform.processor() or platform.machine(), "torch": torch.__version__}
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
