@@ -174,7 +174,8 @@ class Auto(Ensemble):
         weights, middle = [weight for weight in self.weights if weight], self.output.median
 
         def total(of: Tensor, shares: Sequence[float]) -> Tensor:
-            return reduce(add, (share * part for share, part in zip(shares, of, strict=True)))
+            found: Tensor = reduce(add, (share * part for share, part in zip(shares, of, strict=True)))
+            return found
 
         if middle is None:
             return total(parts, weights)
