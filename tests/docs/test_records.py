@@ -17,6 +17,7 @@ from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.page import MARKDOWN, readme_part, with_part, write_report
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.statistics import Claim
 
 DOCS, RECORDS = ROOT / "docs", ROOT / "benchmarks" / "results"
 _IMPORT = "python -c 'import tsattn; tsattn.Forecaster'"
@@ -59,7 +60,7 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard:
         assert with_part(text, part) == text, f"tsattn report RECORDS --readme {path.relative_to(ROOT)}"
 
 
-@pytest.mark.parametrize("name", ["equal_training", "earlier_windows", "peers/leaderboard"])
+@pytest.mark.parametrize("name", ["arena", "equal_training", "earlier_windows", "peers/leaderboard"])
 def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> None:
     write_report(analysis_of(name), tmp_path)
     assert (RECORDS / name / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8")
@@ -73,6 +74,22 @@ def test_attention_hardly_matters_on_ett_by_the_hour(leaderboard: Analysis) -> N
         for name in ("uniform", "identity"):
             one = leaderboard.difference(dataset, [f"patchtst, {name}"], "patchtst, standard", horizons=[96, 336])
             assert abs(one.percent) < 2
+
+
+def test_the_average_over_many_data_sets_is_what_the_records_say() -> None:
+    page = (DOCS / "results.md").read_text("utf-8")
+    answers = [one for one in analysis_of("arena").answers if isinstance(one.estimate, Claim)]
+    assert len(answers) == 7
+    for one in answers:
+        claim = one.estimate
+        assert isinstance(claim, Claim)
+        middle, low, high = (
+            f"{value:+.1f}".replace("-", "\N{MINUS SIGN}") for value in (claim.percent, *claim.percent_interval())
+        )
+        counts = f"{claim.better} of {claim.better + claim.worse}"
+        assert f"| {one.question.ask} | {middle} % | {low} to {high} % | {counts} | {one.verdict} |" in page
+    assert {one.verdict for one in answers} <= {"undecided", "equal within 1 %"}, "as README says"
+    assert len(analysis_of("arena").datasets) == 64
 
 
 def test_where_locality_helps_is_what_the_records_say() -> None:
