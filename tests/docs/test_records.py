@@ -40,6 +40,7 @@ def analysis_of(name: str) -> Analysis:
     return Analysis(Records.read(RECORDS / name), read_published(shipped_numbers()))
 
 
+ARENA = (RECORDS / "arena" / MARKDOWN).read_text("utf-8")
 LEADERBOARD = RECORDS / "leaderboard"
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -89,6 +90,11 @@ def test_the_average_over_many_data_sets_is_what_the_records_say() -> None:
         counts = f"{claim.better} of {claim.better + claim.worse}"
         assert f"| {one.question.ask} | {middle} % | {low} to {high} % | {counts} | {one.verdict} |" in page
     assert {one.verdict for one in answers} <= {"undecided", "equal within 1 %"}, "as README says"
+    counts = re.search(r"is better on (\d+) data sets\. It is worse on (\d+) .* undecided on (\d+)", ARENA)
+    assert counts is not None
+    better, worse, undecided = counts.groups()
+    said = f"`standard` is better on {better} tasks and worse on {worse}; the other {undecided} are undecided"
+    assert said in " ".join(page.split())
     assert len(analysis_of("arena").datasets) == 64
 
 
