@@ -93,7 +93,7 @@ def test_the_average_over_many_data_sets_is_what_the_records_say() -> None:
     counts = re.search(r"is better on (\d+) data sets\. It is worse on (\d+) .* undecided on (\d+)", ARENA)
     assert counts is not None
     better, worse, undecided = counts.groups()
-    said = f"`standard` is better on {better} tasks and worse on {worse}; the other {undecided} are undecided"
+    said = f"`standard` is better on {better} tasks and worse on {worse}. The other {undecided} are undecided"
     assert said in " ".join(page.split())
     assert len(analysis_of("arena").datasets) == 64
 
