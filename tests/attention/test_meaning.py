@@ -435,5 +435,5 @@ def test_a_table_has_so_many_places() -> None:
         attention(x)
     with pytest.raises(UserError, match="positions must lie from 0 to 7, the places of the learned table"):
         attention(x[:, :3], positions=torch.tensor([3, 8, 1]))
-    with pytest.raises(UserError, match=r"cannot decode step by step with align=end, .* needs align=start$"):
+    with pytest.raises(UserError, match=r"cannot decode step by step with align=end, .*: give align=start$"):
         build("fixed_mixing", length=8, causal=True).new_cache(1)

@@ -82,7 +82,7 @@ def test_fetch_says_how_far_the_file_is_verified(
     words = ["fetch", "solar", "--root", str(tmp_path)]
     assert said(words, capsys) == (
         f"{path} was here already and cannot be verified against a known sum; its sha256 is {found}, "
-        "not the one that others report\n"
+        "but not what others report\n"
     )
     monkeypatch.setitem(CARDS, "solar", replace(CARDS["solar"], sha256=found))
     assert said(words, capsys) == f"{path} was here already and is verified\n"

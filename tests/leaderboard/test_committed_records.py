@@ -138,7 +138,7 @@ def test_the_page_says_what_is_better_and_worse(accuracy: Any, records: Records,
     assert "- Better in MSE: `base, standard`, `batch_norm, standard`.\n" in text
     assert "- Worse in MSE: `mse, standard`.\n" in text
     assert "| `mse, standard` | `base, standard` | 0.416 | +4.0 % (" in text
-    assert "of 18 comparisons, chance alone decides about 1." in text
+    assert "of 16 comparisons, chance alone decides about 1." in text
     with pytest.raises(SystemExit) as error:
         accuracy.main(["--records", str(tmp_path / "nothing")])
     assert error.value.code == 2

@@ -256,7 +256,7 @@ def test_members_that_cannot_be_are_refused() -> None:
     with pytest.raises(UserError, match="an ensemble cannot be a member of another"):
         build_predictor({"kind": "auto", "members": ["auto"]})
     longer = {"kind": "auto", "members": ["ridge", {"kind": "window_mean", "context_length": 110}]}
-    with pytest.raises(UserError, match="window_mean has a context_length of its own"):
+    with pytest.raises(UserError, match="window_mean sets its own context_length, 110"):
         made(backbone=longer, context_length=24, quantiles=None).fit(monthly(120, 1))
     given = {"kind": "auto", "members": ["ridge", "patchtst"]}
     for options in ({"attention": "mlr"}, {"distribution": "normal"}):
