@@ -197,10 +197,9 @@ class Auto(Ensemble):
             errors = [math.nan if one.needs_fit else error for one, error in zip(firsts, errors, strict=True)]
         places = [place for place, copies in enumerate(self._copies) if copies]
         shares = shares_of(errors, [self.priors[place] for place in places])
+        # intervals need a member that has some
         emitting = [share for share, one in zip(shares, firsts, strict=True) if one.emits_quantiles and levels]
-        least = min(
-            _LEAST, max(shares), *([max(emitting)] if emitting else [])
-        )  # intervals need a member that has some
+        least = min(_LEAST, max(shares), max(emitting, default=1.0))
         kept = [number for number, share in enumerate(shares) if share >= least]
         sums = math.fsum(shares[number] for number in kept)
         weights = {places[number]: shares[number] / sums for number in kept}

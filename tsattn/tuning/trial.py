@@ -224,7 +224,7 @@ def run_trial(
 
 @dataclass(eq=False)
 class _Pruning(Callback):
-    """Reports each validation by its step, and ends a trial that falls behind the others."""
+    """Reports each validation by its step, and ends a trial that does worse than the others."""
 
     trial: Trial
     monitor: str
