@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from tsattn.batch import Batch
 from tsattn.data.splits import Split
-from tsattn.data.windows import spread
+from tsattn.data.windows import OrderedBatches, spread
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, number_of, quiet
 from tsattn.predictors import build_predictor
@@ -190,9 +190,10 @@ class Auto(Ensemble):
         from tsattn.training.losses import choose_loss
 
         levels, options, rolls = self.output.quantiles, training.options, "val" not in data.parts
-        held = self._held_out(data, training)
+        held, units = self._held_out(data, training), data.series.units
         firsts = [first for first, *_ in self._taken]
-        errors = [held.scores([some[number] for some in held.parts])["mae_scaled"] for number in range(len(firsts))]
+        alone = [[(batch, parts[number]) for batch, parts in held] for number in range(len(firsts))]
+        errors = [self._scores(made, units)["mae_scaled"] for made in alone]
         if rolls:  # a member has no error to compare among the rows that it was fitted to
             errors = [math.nan if one.needs_fit else error for one, error in zip(firsts, errors, strict=True)]
         places = [place for place, copies in enumerate(self._copies) if copies]
@@ -204,10 +205,14 @@ class Auto(Ensemble):
         sums = math.fsum(shares[number] for number in kept)
         weights = {places[number]: shares[number] / sums for number in kept}
         self._take([weights.get(place, 0.0) for place in range(len(self.members))])
-        parts = [some[kept] for some in held.parts]
+        held = [(batch, parts[kept]) for batch, parts in held]
         if levels:
-            self.width = held.width([self._mixed(some) for some in parts])
-        by = f"by {number_of(len(held), 'rolling origin' if rolls else 'validation window')}"
+            self.width = _width([(batch, self._mixed(parts)) for batch, parts in held], levels)
+        windows = sum(  # with a known target
+            len(batch) if (known := batch.target_observed) is None else int(known.flatten(1).any(1).sum())
+            for batch, _ in held
+        )
+        by = f"by {number_of(windows, 'rolling origin' if rolls else 'validation window')}"
         by = "as no rows are held out" if rolls and all(one.needs_fit for one in firsts) else by
         shown = ", ".join(f"{100 * share:.0f} % {kind}" for kind, share in self.shares.items())
         training.say(f"{self.name}: {shown}, {by}")
@@ -215,10 +220,10 @@ class Auto(Ensemble):
         if rolls or not self.is_default:
             return chosen
         metric = selection_metric(choose_loss(options.get("loss"), levels), levels, options.get("selection"))
-        error = held.scores([self._mixed(some) for some in parts])[metric]
-        return {**chosen, "validation_error": error, "selected_by": metric, "validation_windows": len(held)}
+        error = self._scores([(batch, self._mixed(parts)) for batch, parts in held], units)[metric]
+        return {**chosen, "validation_error": error, "selected_by": metric, "validation_windows": windows}
 
-    def _held_out(self, data: ForecastDataModule, training: Training) -> _HeldOut:
+    def _held_out(self, data: ForecastDataModule, training: Training) -> list[tuple[Batch, Tensor]]:
         """Forecast validation windows by each member, or else windows in the last third of the training rows."""
         from tsattn.training import Execution
 
@@ -228,60 +233,38 @@ class Auto(Ensemble):
                 lambda one: Split(max(0, one.train_end - max(T, one.train_end // 3)), one.train_end, one.test_end),
                 ("train", "val"),
             )
-        held = _HeldOut(data.series.units, self.task.num_channels, self.output.quantiles)
         with contextlib.suppress(UserError):  # there may be too few rows for a window
-            windows = data.windows("val", **self.cut)
-            few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // held.channels)  # tiny takes its time
-            numbers_each = len(self._taken) * self.task.prediction_length * held.channels * max(1, len(held.levels))
+            windows, channels = data.windows("val", **self.cut), self.task.num_channels
+            few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // channels)  # tiny takes its time
+            numbers_each = len(self._taken) * data.prediction_length * channels * max(1, len(self.output.quantiles))
             given = min(_MOST_GIVEN, data.num_scored(len(windows)), max(_FEWEST_WINDOWS, _NUMBERS // numbers_each))
-            most = few if self.is_default else given
-            numbers = np.asarray(spread(len(windows), most))
+            numbers = np.asarray(spread(len(windows), few if self.is_default else given))
             forecast = self.on(Execution(training.trainer), self._forecasts)
-            for first in range(0, len(numbers), data.eval_batch_size):
-                held.batches.append(windows.__getitems__(numbers[first : first + data.eval_batch_size]))
-                held.parts.append(forecast(held.batches[-1]))
-        return held
+            batches = map(windows.__getitems__, OrderedBatches(numbers, data.eval_batch_size))
+            return [(batch, forecast(batch)) for batch in batches]
+        return []
 
-
-@dataclass
-class _HeldOut:
-    """Windows that no member was fitted to, and forecasts of them."""
-
-    units: Units
-    channels: int
-    levels: Sequence[float]
-    batches: list[Batch] = field(default_factory=list)
-    parts: list[Tensor] = field(default_factory=list)  # of each batch, (M, B, T, C) or (M, B, T, C, Q)
-
-    def __len__(self) -> int:
-        """Windows with a known target."""
-        observed = [batch.target_observed for batch in self.batches]
-        return sum(
-            len(batch) if known is None else int(known.flatten(1).any(1).sum())
-            for batch, known in zip(self.batches, observed, strict=True)
-        )
-
-    def scores(self, forecasts: Sequence[Tensor]) -> dict[str, float]:
-        """Score a forecast of each batch, as a validation does; NaN without any."""
+    def _scores(self, made: Sequence[tuple[Batch, Tensor]], units: Units) -> dict[str, float]:
+        """Score forecasts as a validation does; NaN without any."""
         from tsattn.evaluation.reductions import ErrorTotals
 
-        totals = ErrorTotals(self.channels, self.levels)
-        for batch, forecast in zip(self.batches, forecasts, strict=True):
-            made, known = (self.units.standardised(part, batch.series_id) for part in (forecast, batch.known_target))
-            totals.update(made, known, batch.target_observed, self.units.of(batch.series_id))
+        totals = ErrorTotals(self.task.num_channels, self.output.quantiles)
+        for batch, forecast in made:
+            found, known = (units.standardised(part, batch.series_id) for part in (forecast, batch.known_target))
+            totals.update(found, known, batch.target_observed, units.of(batch.series_id))
         return totals.scores()
 
-    def width(self, forecasts: Sequence[Tensor]) -> float:
-        """Return the factor, 1 to 3, by which the outermost interval must widen to hold its share."""
-        middle, reached = self.levels.index(MEDIAN), list[Tensor]()
-        for batch, forecast in zip(self.batches, forecasts, strict=True):
-            error = batch.known_target - forecast[..., middle]
-            side = torch.where(error > 0, forecast[..., -1], forecast[..., 0]) - forecast[..., middle]
-            times = error.abs() / side.abs().clamp(min=1e-9)
-            reached.append(times.flatten() if batch.target_observed is None else times[batch.target_observed])
-        found = torch.cat(reached or [torch.ones(1)]).double().numpy()
-        share = self.levels[-1] - self.levels[0]
-        return float(np.clip(np.quantile(found, share), 1.0, _WIDEST)) if len(found) else 1.0
+
+def _width(made: Sequence[tuple[Batch, Tensor]], levels: Sequence[float]) -> float:
+    """Return the factor, 1 to 3, by which the outermost interval must widen to hold its share."""
+    middle, reached = levels.index(MEDIAN), [torch.ones(0)]
+    for batch, forecast in made:
+        error = batch.known_target - forecast[..., middle]
+        side = torch.where(error > 0, forecast[..., -1], forecast[..., 0]) - forecast[..., middle]
+        times = error.abs() / side.abs().clamp(min=1e-9)
+        reached.append(times.flatten() if batch.target_observed is None else times[batch.target_observed])
+    found = torch.cat(reached).double().numpy()
+    return float(np.clip(np.quantile(found, levels[-1] - levels[0]), 1.0, _WIDEST)) if len(found) else 1.0
 
 
 def shares_of(errors: Sequence[float], priors: Sequence[float]) -> list[float]:
