@@ -112,6 +112,11 @@ class Predictor(nn.Module, ABC):
         return self.task.context_length
 
     @property
+    def steps_at_once(self) -> int:
+        """Longest horizon that it forecasts without using its own forecasts."""
+        return self.task.prediction_length
+
+    @property
     def seasons(self) -> tuple[int, ...]:
         """Lengths of the seasons whose last known values it repeats: windows must know these, see `WindowDataset`."""
         return ()
@@ -181,6 +186,7 @@ class Predictor(nn.Module, ABC):
 
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         """Refuse what `fit` would refuse before it computes anything: too few rows, or weights that it does not use."""
+        data.check_distribution(self.output)
         if self.needs_fit:
             self.check_weights(data)
         for part in data.parts:
@@ -197,13 +203,13 @@ class Predictor(nn.Module, ABC):
         if data.series.weights is not None:
             raise UserError(f"{self.name} cannot use weights: leave out weight_column, series_weights and row_weights")
 
-    @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        """Fit to the training windows of data that is set up, choosing by the validation windows.
+        """Fit to the training windows of data that is set up, choosing by the validation windows; by default nothing.
 
         Returns:
             Facts of the fit as plain data, such as ``best_step``; may be empty.
         """
+        return {}
 
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
         """Return a function that forecasts a batch as `execution` says; without training, exactly and on the host."""
@@ -216,11 +222,6 @@ class Predictor(nn.Module, ABC):
 
 class AnyHorizon(Predictor):
     """Predictor of any horizon: it continues in its own way, instead of reading its forecasts as context."""
-
-    @property
-    @abstractmethod
-    def steps_at_once(self) -> int:
-        """Longest horizon that it forecasts without using its own forecasts."""
 
     @abstractmethod
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:

@@ -14,8 +14,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from numbers import Real
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -26,16 +24,16 @@ from typing_extensions import override
 
 from tsattn.batch import Batch
 from tsattn.data.splits import Split
-from tsattn.data.windows import spread
+from tsattn.data.windows import OrderedBatches, spread
 from tsattn.descriptions import typed
-from tsattn.errors import UserError, number_of, shown
+from tsattn.errors import UserError, is_number, number_of, shown
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.scaler import SeriesId
-from tsattn.task import MEDIAN, Output, Task, calibration_share, rounded_level
+from tsattn.task import MEDIAN, Output, calibration_share, rounded_level
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Execution, Training
+    from tsattn.training import Execution
 
 Interval: TypeAlias = tuple[float | None, float | None]  # levels of the lower and upper bound; None is no bound
 POINT: Interval = (MEDIAN, MEDIAN)  # of a point forecast
@@ -51,7 +49,7 @@ def levels_of(level: Any) -> tuple[float, ...]:
     """Return the quantile levels of central intervals that hold these percentages, ``[80, 95]``, and the median."""
     bounds = {MEDIAN}
     for percent in level if isinstance(level, Iterable) and not isinstance(level, str) else [level]:
-        if not isinstance(percent, Real) or isinstance(percent, bool) or not 0 < float(percent) < 100:
+        if not is_number(percent) or not 0 < float(percent) < 100:
             raise UserError(f"level must be percent between 0 and 100, such as [80, 95], not {shown(repr(percent))}")
         tail = (100 - float(percent)) / 200
         bounds |= {rounded_level(tail), rounded_level(1 - tail)}
@@ -167,11 +165,10 @@ def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels:
     quantiles = forecast if levels else forecast[..., None]
     places = {level: number for number, level in enumerate(levels or (MEDIAN,))}
     parts = []
-    for low, high in intervals_of(levels):
-        below = None if low is None else quantiles[..., places[low]] - target
-        above = None if high is None else target - quantiles[..., places[high]]
-        sides = [side for side in (below, above) if side is not None]
-        parts.append(sides[0] if len(sides) == 1 else torch.maximum(*sides))
+    for interval in intervals_of(levels):
+        bounds = [(sign, level) for sign, level in zip((-1, 1), interval, strict=True) if level is not None]
+        outside = [sign * (target - quantiles[..., places[level]]) for sign, level in bounds]
+        parts.append(torch.stack(outside).amax(0))
     scores = torch.stack(parts, 1)
     return scores if observed is None else scores.masked_fill(~observed[:, None], torch.nan)
 
@@ -183,27 +180,16 @@ class Calibrated(AnyHorizon):
     fitted horizon take the scores of the last step. The ids are the series that `Batch.series_id` numbers.
     """
 
+    emits_quantiles = True
+
     def __init__(
         self, predictor: Predictor, scores: ConformalScores, levels: Sequence[float], ids: Sequence[Any]
     ) -> None:
         super().__init__()
-        self.predictor = predictor
-        self.task, self.output = predictor.task, Output(tuple(levels))
-        self.needs_fit, self.is_trained = predictor.needs_fit, predictor.is_trained
-        self.emits_quantiles, self.uses_covariates = True, predictor.uses_covariates
+        self.predictor, self.output = predictor, Output(tuple(levels))
         self._scores, asked = scores, [interval for interval in intervals_of(levels) if interval != POINT]
         self._moves = [(interval, scores.widening(interval, self.task.channels)) for interval in asked]
         self._groups = scores.groups(ids)
-
-    @property
-    @override
-    def steps_at_once(self) -> int:
-        inner = self.predictor
-        return inner.steps_at_once if isinstance(inner, AnyHorizon) else self.task.prediction_length
-
-    @override
-    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        raise RuntimeError("a calibrated predictor is fitted already")
 
     @override
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
@@ -231,8 +217,8 @@ class Calibrated(AnyHorizon):
         return torch.cat([below, above[..., 1:]], -1)
 
 
-_KEPT = ("description", "name", "label", "pretraining", "forecasts_counts", "context_length", "seasons", "repeated")
-for _name in ("title", "reads_short", *_KEPT):
+_KEPT = ("task", "needs_fit", "is_trained", "uses_covariates", "reads_short", "forecasts_counts", "context_length")
+for _name in ("description", "name", "title", "label", "pretraining", "seasons", "steps_at_once", "repeated", *_KEPT):
     setattr(Calibrated, _name, property(attrgetter(f"predictor.{_name}")))
 
 
@@ -262,7 +248,13 @@ def calibration_parts(
     if share == 1.0:
         least = needed_scores(max([*intervals_of(output.quantiles), _USUAL], key=coverage))
         if "val" not in data.parts or len(data.windows("val")) < least:
-            rolling = partial(_with_rolling_origins, task=data.contents[1], least=least)
+            L, T = data.context_length, data.prediction_length
+
+            def rolling(split: Split) -> Split:
+                """Validate on the last third of the rows before the test, or more; train on one window at least."""
+                start = split.val_end - max(T + least - 1, round(split.val_end / 3))
+                return replace(split, train_end=min(split.train_end, max(start, L + T)))
+
             earlier = data.with_splits(rolling, ("train", "val"))
             with contextlib.suppress(UserError):
                 if len(earlier.windows("val")) >= least:
@@ -277,13 +269,6 @@ def calibration_parts(
     except UserError as error:
         raise UserError(f"calibrate {share:g} splits the validation rows in two, but then {error}") from error
     return fit_data, held_out
-
-
-def _with_rolling_origins(split: Split, task: Task, least: int) -> Split:
-    """Validate on the last third of the rows before the test, or more for `least` windows; train on one at least."""
-    T, rows = task.prediction_length, split.val_end
-    start = rows - max(T + least - 1, round(rows / 3))
-    return replace(split, train_end=min(split.train_end, max(start, task.context_length + T)))
 
 
 def fits_before(calibrating: ForecastDataModule, fitted_to: ForecastDataModule) -> bool:
@@ -309,9 +294,7 @@ def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: 
     chosen = [np.asarray(spread(len(windows), most))]
     chosen += [starts[number] + np.asarray(spread(counts[number], most)) for number in own]
     forecast, parts = predictor.on(execution), []
-    numbers = np.concatenate(chosen)
-    for first in range(0, len(numbers), data.eval_batch_size):
-        batch = windows.__getitems__(numbers[first : first + data.eval_batch_size])
+    for batch in map(windows.__getitems__, OrderedBatches(np.concatenate(chosen), data.eval_batch_size)):
         parts.append(scores_of(forecast(batch).float(), batch.known_target, batch.target_observed, levels))
     groups = torch.split(torch.cat(parts), [len(some) for some in chosen])
     return ConformalScores.of(intervals, [data.contents[0].ids[number] for number in own], groups)

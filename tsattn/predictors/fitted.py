@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from tsattn.backbones import task_network
 from tsattn.backbones.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.data.scaling import check_counts, fit_scaler, with_new_series
+from tsattn.data.windows import OrderedBatches
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import build_predictor
@@ -154,8 +153,7 @@ def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) 
 
 def beyond_training(predictor: Predictor, horizon: int) -> str | None:
     """Return a warning if a horizon is longer than the model was trained for; else None."""
-    task, rolls = predictor.task, not isinstance(predictor, AnyHorizon)
-    most = predictor.steps_at_once if isinstance(predictor, AnyHorizon) else task.prediction_length
+    task, most, rolls = predictor.task, predictor.steps_at_once, not isinstance(predictor, AnyHorizon)
     if horizon <= most:
         return None
     of = "that the model was trained for" if rolls else f"of {predictor.name}"
@@ -190,5 +188,4 @@ def future_batches(
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
-    # its own generator: torch's would be drawn from, and disturb a training in another thread
-    return DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())
+    return map(windows.__getitems__, OrderedBatches(range(len(windows)), batch_size))
