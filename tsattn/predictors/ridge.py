@@ -50,6 +50,11 @@ class ClosedForm(Predictor):
 
     weight: Tensor  # (..., L, T)
 
+    @property
+    @override
+    def label(self) -> str:
+        return ridge_label([self.context_length], self.name.replace("_", " "))
+
     @override
     def check_weights(self, data: ForecastDataModule) -> None:
         pass
@@ -110,11 +115,6 @@ class Ridge(ClosedForm):
     @override
     def num_parameters(self) -> int:
         return self.weight.numel() + self.waves.numel()
-
-    @property
-    @override
-    def label(self) -> str:
-        return ridge_label([self.context_length])
 
     @property
     @override

@@ -16,7 +16,7 @@ from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations
 from tsattn.batch import Batch
 from tsattn.errors import UserError, positive_number, whole_number
 from tsattn.predictors.base import last_context
-from tsattn.predictors.ridge import ClosedForm, ridge_label
+from tsattn.predictors.ridge import ClosedForm
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -46,11 +46,6 @@ class SharedRidge(ClosedForm):
         alphas, lengths = (one if isinstance(one, list) else [one] for one in several.values())
         self._alphas = [positive_number("alpha", one) for one in alphas]
         self._own = [whole_number("context_length", one) for one in lengths if one is not None]
-
-    @property
-    @override
-    def label(self) -> str:
-        return ridge_label([self.context_length], "shared ridge")
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
