@@ -201,10 +201,6 @@ class StatsForecast(PeerPredictor):
             self(data.windows("val", **self.cut)[0])  # this finds forecasts that the model cannot make
 
     @override
-    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        return {}
-
-    @override
     def forward(self, batch: Batch) -> Tensor:
         return self._forecast(batch)
 

@@ -21,7 +21,6 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.errors import whole_number
 from tsattn.predictors.base import AnyHorizon, Predictor, last_context
-from tsattn.predictors.naive import Unfitted
 from tsattn.task import MOST_STEPS
 
 Values: TypeAlias = NDArray[np.float64]
@@ -40,7 +39,7 @@ class LocalForecast(NamedTuple):
     freedom: int  # degrees of freedom: rows that are left after all parameters
 
 
-class LocalModel(Unfitted, AnyHorizon):
+class LocalModel(AnyHorizon):
     """Base class of models of one series. They need no fit and forecast quantiles.
 
     Missing values are interpolated around the season, and do not count for intervals; after the last known value they
@@ -52,6 +51,7 @@ class LocalModel(Unfitted, AnyHorizon):
         context_length: last rows to read, fewer if a series has fewer; 1000 by default.
     """
 
+    needs_fit = False
     emits_quantiles = True
     reads_short = True
     steps_at_once = 1 << 60
@@ -71,9 +71,7 @@ class LocalModel(Unfitted, AnyHorizon):
     def with_context(self, context_length: int) -> Predictor:
         return self if self._rows else type(self)(season_length=self._season, context_length=context_length)
 
-    @override
-    def check_export(self) -> None:
-        self.refuse_export()
+    check_export = AnyHorizon.refuse_export
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from torch import Tensor
 from typing_extensions import override
 
@@ -13,23 +11,11 @@ from tsattn.layers import InstanceNorm
 from tsattn.predictors.base import Predictor, last_context
 from tsattn.task import MOST_STEPS
 
-if TYPE_CHECKING:
-    from tsattn.data import ForecastDataModule
-    from tsattn.training import Training
 
-
-class Unfitted(Predictor):
-    """Base class of predictors without a fit."""
+class RepeatedSteps(Predictor):
+    """Repeats the last steps of the context; a missing step takes the last known value of its season."""
 
     needs_fit = False
-
-    @override
-    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        return {}
-
-
-class RepeatedSteps(Unfitted):
-    """Repeats the last steps of the context; a missing step takes the last known value of its season."""
 
     @property
     @override
@@ -61,14 +47,12 @@ class SeasonalNaive(RepeatedSteps):
 
     def __init__(self, *, season_length: int | None = None) -> None:
         super().__init__(season_length=season_length)
-        self._own_length = (
-            None if season_length is None else whole_number("season_length", season_length, most=MOST_STEPS)
-        )
+        self._season = None if season_length is None else whole_number("season_length", season_length, most=MOST_STEPS)
 
     @property
     @override
     def context_length(self) -> int:
-        return self._own_length or self.task.season_length
+        return self._season or self.task.season_length
 
 
 class Persistence(RepeatedSteps):
@@ -77,12 +61,14 @@ class Persistence(RepeatedSteps):
     context_length = 1
 
 
-class WindowMean(Unfitted):
+class WindowMean(Predictor):
     """The mean of the observed values of the context for every step.
 
     Args:
         context_length: L, the steps that are averaged; by default the task's.
     """
+
+    needs_fit = False
 
     def __init__(self, *, context_length: int | None = None) -> None:
         super().__init__(context_length=context_length)

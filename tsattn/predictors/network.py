@@ -93,18 +93,14 @@ class NetworkPredictor(Predictor):
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         from tsattn.training.train import plan_training  # a network that is only loaded needs no Lightning
 
-        self._check_data(data, training)
-        plan_training(data, training, self._module(data, training, empty=True))
-
-    def _check_data(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
-        data.check_distribution(self.output)
+        plan_training(data, training, self._module(data, training, empty=True))
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         from tsattn.training.train import train
 
-        self._check_data(data, training)
+        super().check_fit(data, training)
         with own_random_state(training.seed):
             module = self._module(data, training)
             if training.start is not None:
