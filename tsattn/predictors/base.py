@@ -219,13 +219,19 @@ class Predictor(nn.Module, ABC):
     def forward(self, batch: Batch) -> Tensor:
         """Forecast each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`."""
 
+    def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
+        """Forecast `horizon` steps, as `forward` does T; beyond T its forecast or median continues the context."""
+        L, T, median = self.context_length, self.task.prediction_length, self.output.median
+        pieces: list[Tensor] = []
+        for start in range(0, horizon, T):
+            piece = self(window_from(batch, start, L + T))
+            pieces.append(piece)
+            batch = moved_on(batch, piece if median is None else piece[..., median], L)
+        return torch.cat(pieces, 1)[:, :horizon]
+
 
 class AnyHorizon(Predictor):
     """Predictor of any horizon: it continues in its own way, instead of reading its forecasts as context."""
-
-    @abstractmethod
-    def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        """Forecast `horizon` steps, as `forward` forecasts T steps."""
 
     @property
     def draws_paths(self) -> bool:
@@ -235,6 +241,10 @@ class AnyHorizon(Predictor):
     def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
         """Draw paths `(B, horizon, C, count)` on the scale of the batch, where `draws_paths`."""
         raise NotImplementedError(f"{type(self).__name__} draws no paths")
+
+    @override
+    @abstractmethod
+    def forecast_to(self, batch: Batch, horizon: int) -> Tensor: ...
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -254,19 +264,6 @@ def _steps(batch: Batch, names: tuple[str, ...], steps: slice) -> Batch:
     return replace(batch, **{name: part[:, steps] for name, part in parts.items() if part is not None})
 
 
-def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
-    """Forecast `(B, horizon, C)`, or with Q; beyond T steps its forecast or median continues the context."""
-    if isinstance(predictor, AnyHorizon):
-        return predictor.forecast_to(batch, horizon)
-    L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
-    pieces: list[Tensor] = []
-    for start in range(0, horizon, T):
-        piece = predictor(window_from(batch, start, L + T))
-        pieces.append(piece)
-        batch = moved_on(batch, piece if median is None else piece[..., median], L)
-    return torch.cat(pieces, 1)[:, :horizon]
-
-
 def window_from(batch: Batch, start: int, length: int) -> Batch:
     """Return windows with the time stamps and future covariates of `length` steps (L + T) from the step `start` on."""
     return _steps(batch, _WHOLE, slice(start, start + length))
@@ -274,19 +271,10 @@ def window_from(batch: Batch, start: int, length: int) -> Batch:
 
 def moved_on(batch: Batch, values: Tensor, length: int) -> Batch:
     """Append `(B, T, C)` values to a context of L steps, and the last value of past covariates; see `window_from`."""
-
-    def joined(past: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([past, new.to(past.dtype)], 1)[:, -length:]
-
-    def kept(past: Tensor | None) -> Tensor | None:
-        return None if past is None else joined(past, past[:, -1:].expand(-1, values.shape[1], -1))
-
-    observed = batch.past_observed
-    return replace(
-        batch,
-        past=joined(batch.past, values),
-        past_observed=None if observed is None else joined(observed, torch.ones_like(values, dtype=torch.bool)),
-        past_covariates=kept(batch.past_covariates),
-        past_covariates_observed=kept(batch.past_covariates_observed),
-        units=None if batch.units is None else batch.units.moved_on(values),
-    )
+    known = {"past": values, "past_observed": torch.ones_like(values, dtype=torch.bool)}
+    moved: dict[str, Any] = {"units": None if batch.units is None else batch.units.moved_on(values)}
+    for name in _PAST:
+        if (past := getattr(batch, name)) is not None:
+            new = known.get(name, past[:, -1:].expand(-1, values.shape[1], -1))
+            moved[name] = torch.cat([past, new.to(past.dtype)], 1)[:, -length:]
+    return replace(batch, **moved)

@@ -11,6 +11,7 @@ Shape letters: B windows, T horizon, C channels, Q quantile levels, P intervals,
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from tsattn.data.splits import Split
 from tsattn.data.windows import OrderedBatches, spread
 from tsattn.descriptions import typed
 from tsattn.errors import UserError, is_number, number_of, shown
-from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
+from tsattn.predictors.base import AnyHorizon, Predictor
 from tsattn.scaler import SeriesId
 from tsattn.task import MEDIAN, Output, calibration_share, rounded_level
 
@@ -63,8 +64,8 @@ def intervals_of(levels: Sequence[float]) -> list[Interval]:
     from tsattn.evaluation.window_errors import central_intervals  # a first forecast needs no scores
 
     pairs: list[Interval] = [(levels[low], levels[high]) for _, low, high in central_intervals(levels)]
-    paired = {level for pair in pairs for level in pair}
-    alone = [level for level in levels if level not in paired and level != MEDIAN]
+    paired = {MEDIAN, *itertools.chain(*pairs)}
+    alone = [level for level in levels if level not in paired]
     open_ones: list[Interval] = [(None, level) if level > MEDIAN else (level, None) for level in alone]
     return [*(pairs or [POINT]), *open_ones]
 
@@ -162,12 +163,11 @@ class ConformalScores:
 
 def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels: Sequence[float]) -> Tensor:
     """Return how far targets lie outside their intervals, `(B, P, T, C)`, NaN where not observed."""
-    quantiles = forecast if levels else forecast[..., None]
-    places = {level: number for number, level in enumerate(levels or (MEDIAN,))}
+    quantiles = dict(zip(levels or (MEDIAN,), (forecast if levels else forecast[..., None]).unbind(-1), strict=True))
     parts = []
     for interval in intervals_of(levels):
         bounds = [(sign, level) for sign, level in zip((-1, 1), interval, strict=True) if level is not None]
-        outside = [sign * (target - quantiles[..., places[level]]) for sign, level in bounds]
+        outside = [sign * (target - quantiles[level]) for sign, level in bounds]
         parts.append(torch.stack(outside).amax(0))
     scores = torch.stack(parts, 1)
     return scores if observed is None else scores.masked_fill(~observed[:, None], torch.nan)
@@ -197,12 +197,11 @@ class Calibrated(AnyHorizon):
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        forecast = rolled_forecast(self.predictor, batch, horizon)
+        forecast = self.predictor.forecast_to(batch, horizon)
         forecast = forecast.to(torch.promote_types(forecast.dtype, torch.float32))
-        own, levels = self.predictor.output, self.output.quantiles
-        middle = levels.index(MEDIAN)
-        quantiles = forecast[..., None] if own.median is None else forecast
-        bounds = [quantiles[..., own.median or 0]] * len(levels)
+        own, levels = self.predictor.output.quantiles, self.output.quantiles
+        quantiles = dict(zip(own or (MEDIAN,), (forecast if own else forecast[..., None]).unbind(-1), strict=True))
+        middle, bounds = levels.index(MEDIAN), [quantiles[MEDIAN]] * len(levels)
         groups = self._groups[:1] if batch.series_id is None else self._groups[batch.series_id.to("cpu")]
         for interval, move in self._moves:
             steps = torch.arange(forecast.shape[1]).clamp(max=move.shape[1] - 1)
@@ -210,8 +209,7 @@ class Calibrated(AnyHorizon):
             widened = self._scores.intervals[self._scores.base(interval)]
             for wanted, base, sign in zip(interval, widened, (-1, 1), strict=True):
                 if wanted is not None and base is not None:
-                    place = 0 if own.median is None else own.quantiles.index(base)
-                    bounds[levels.index(wanted)] = quantiles[..., place] + sign * moved
+                    bounds[levels.index(wanted)] = quantiles[base] + sign * moved
         above = torch.stack(bounds[middle:], -1).cummax(-1).values
         below = torch.stack(bounds[middle::-1], -1).cummin(-1).values.flip(-1)
         return torch.cat([below, above[..., 1:]], -1)

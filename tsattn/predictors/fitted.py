@@ -20,7 +20,7 @@ from tsattn.data.windows import OrderedBatches
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import build_predictor
-from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
+from tsattn.predictors.base import AnyHorizon, Predictor
 from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_of, levels_of
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.scaler import Scaler
@@ -175,8 +175,8 @@ def forecast_batches(
     """Yield forecasts `(B, horizon, C)`, or with Q, in original units; the data are checked at once."""
     series = scaled_series(panel, scaler) if series is None else series
     loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
-    rolled, units = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon)), series.units
-    return (predictor.in_units(rolled(batch), batch, units) for batch in loader)
+    forecast, units = predictor.on(execution, lambda batch: predictor.forecast_to(batch, horizon)), series.units
+    return (predictor.in_units(forecast(batch), batch, units) for batch in loader)
 
 
 def future_batches(
