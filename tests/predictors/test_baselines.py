@@ -214,7 +214,7 @@ def test_what_is_chosen_has_the_lowest_errors_on_validation(data: FrameDataModul
         assert squared / count >= errors[0] * (1 - 1e-9)
     assert told.lines[0].startswith("ridge (context ")
     again = built(data)
-    again.fit(data)
+    again.fit(data, Told())
     assert torch.equal(again.weight, ridge.weight), "to the bit"
 
 
@@ -222,7 +222,7 @@ def test_with_few_windows_for_validation_blocks_of_training_windows_are_left_out
     data = data_of(sales(1, 76).assign(c0=lambda one: np.sin(np.arange(76.0)) + 0.1 * one["c0"]), prediction_length=3)
     assert len(data.windows("val")) < 30
     ridge = built(data, context_length=5)
-    (choice,) = ridge.fit(data)["chosen"]["maps"]
+    (choice,) = ridge.fit(data, Told())["chosen"]["maps"]
     x, y, _ = rows_of(data, 0, choice)
     block = np.searchsorted(np.arange(1, 10) * len(x) // 10, np.arange(len(x)), side="right")
     squared = 0.0
@@ -232,7 +232,7 @@ def test_with_few_windows_for_validation_blocks_of_training_windows_are_left_out
         squared += ((y - x @ np.linalg.solve(gram, x[rest].T @ y[rest]))[block == place] ** 2).sum()
     assert choice["mse_scaled"] == pytest.approx(squared / y.size, rel=1e-7)
     assert choice["pooling"] is None
-    assert built(data).fit(data.with_all_rows())["chosen"]["maps"], "as without validation windows"
+    assert built(data).fit(data.with_all_rows(), Told())["chosen"]["maps"], "as without validation windows"
 
 
 def test_contexts_leave_three_quarters_of_the_rows_to_the_windows(data: FrameDataModule) -> None:
@@ -243,10 +243,10 @@ def test_contexts_leave_three_quarters_of_the_rows_to_the_windows(data: FrameDat
 def test_of_very_many_numbers_the_channels_share_a_map(data: FrameDataModule, monkeypatch: pytest.MonkeyPatch) -> None:
     apart, shared = built(data, penalty=1e4, context_length=24), built(data, context_length=24)
     monkeypatch.setattr(ridge_room, "POOLINGS", (1.0,))
-    apart.fit(data)
+    apart.fit(data, Told())
     monkeypatch.setattr(ridge_room, "_MOST_NUMBERS", 3 * 24 * 7 - 1)
     monkeypatch.setattr(ridge_room, "_KEPT_NUMBERS", 0)
-    shared.fit(data)
+    shared.fit(data, Told())
     assert (len(apart.weight), len(shared.weight), shared.num_parameters) == (3, 1, 24 * 7 + 13 * 7)
 
 
@@ -255,7 +255,7 @@ def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> N
     ridge.build(data.task)
     batch = next(iter(data.eval_dataloader("val", 48)))
     assert ridge(batch).isnan().all(), "before it is fitted"
-    ridge.fit(data)
+    ridge.fit(data, Told())
     for cast in (ridge.half, ridge.bfloat16, ridge.float):
         assert cast().weight.dtype == torch.float64
     assert batch.past.dtype == torch.float32
@@ -301,8 +301,8 @@ def test_waves_have_the_period_of_the_season(frequency: str | None, season: int 
     assert Waves.of(data).period == period
     if not period:
         ridge = built(data, context_length=12)
-        ridge.fit(data)
-        assert (ridge.waves.shape[1], ridge.reads_time) == (0, False)
+        ridge.fit(data, Told())
+        assert ridge.waves.shape[1] == 0
         assert ridge(next(iter(data.eval_dataloader("val", 12)))).isfinite().all()
 
 
@@ -330,7 +330,7 @@ def of_shared(data: FrameDataModule, told: Told | None = None, **arguments: Any)
     ridge = build_predictor({"kind": "shared_ridge", **arguments})
     assert isinstance(ridge, SharedRidge)
     ridge.build(data.task, empty=told is not None)
-    return ridge, ridge.fit(data, told)
+    return ridge, ridge.fit(data, told or Told())
 
 
 def test_the_shared_ridge_solves_its_normal_equations(data: FrameDataModule) -> None:

@@ -122,11 +122,6 @@ class Ridge(ClosedForm):
         context = self._own_length or "chosen"
         return f"ridge (context {context}), in closed form"
 
-    @property
-    def reads_time(self) -> bool:
-        """Whether its forecasts depend on time stamps."""
-        return self.waves.shape[1] > 0
-
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
@@ -138,26 +133,23 @@ class Ridge(ClosedForm):
         self.register_buffer("period", torch.zeros((), dtype=torch.int64, device=device))
 
     @override
-    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Solve for all training windows, the ``chosen`` maps with their validation errors."""
-        member = "" if training is None else training.member
-        chosen = None if training is None else training.choices.get(member)
+        member, chosen = training.member, training.choices.get(training.member)
         facts: dict[str, Any] = {"member": member} if member else {}
         waves = Waves.of(data)
         if chosen is None:
             lengths = [self._own_length] if self._own_length else possible_contexts(data, CONTEXTS)
             maps, train = choose(data, waves, lengths, self._penalties)
             facts["chosen"] = {"maps": maps}
-            if training is not None:
-                label = ridge_label(one["context_length"] for one in maps)
-                line = f"{label}: mean of {number_of(len(maps), 'map')}, MSE {maps[0]['mse_scaled']:.4g} at best"
-                training.say(f"{member}: {line}" if member else line)
+            label = ridge_label(one["context_length"] for one in maps)
+            line = f"{label}: mean of {number_of(len(maps), 'map')}, MSE {maps[0]['mse_scaled']:.4g} at best"
+            training.say(f"{member}: {line}" if member else line)
         else:
             maps = [*chosen["maps"]]
             train = _Sums(data, "train", {one["context_length"] for one in maps}, waves)
-        device = torch.device("cpu") if self.weight.is_meta else self.weight.device
-        self.weight, self.waves = (one.to(device) for one in solve(train, maps))
-        self.period = torch.tensor(waves.period, device=device)
+        self.weight, self.waves = solve(train, maps)
+        self.period = torch.tensor(waves.period)
         return facts
 
     @override
@@ -169,7 +161,7 @@ class Ridge(ClosedForm):
             counted = window.past_observed.long().cumsum(1)  # steps before the first known value say nothing
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
-        if not self.reads_time:
+        if not self.waves.shape[1]:
             return forecast
         if batch.time is None:
             raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
@@ -217,7 +209,6 @@ class _Sums:
         return map(self.of, range(self.channels))
 
     def whole(self) -> dict[int, Products]:
-        """Products of all channels."""
         return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
 

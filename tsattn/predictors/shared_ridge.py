@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, solve_normal_equations
+from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, solve_normal_equations, solve_ridge
 from tsattn.batch import Batch
 from tsattn.errors import UserError, positive_number, whole_number
 from tsattn.predictors.base import last_context
@@ -56,10 +56,9 @@ class SharedRidge(ClosedForm):
         self.register_buffer("weight", unknown)
 
     @override
-    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Solve for the training windows, with the ``chosen`` context and penalty if there are several."""
-        member = "" if training is None else training.member
-        chosen = None if training is None else training.choices.get(member)
+        member, chosen = training.member, training.choices.get(training.member)
         facts: dict[str, Any] = {"member": member} if member else {}
         pairs = [*product(self._own or [data.context_length], self._alphas)]
         if chosen is None:
@@ -67,8 +66,7 @@ class SharedRidge(ClosedForm):
             facts |= {"chosen": {"context_length": L, "alpha": alpha}} if len(pairs) > 1 else {}
         else:
             L, alpha = chosen["context_length"], chosen["alpha"]
-        weight = solve_normal_equations(*normal_equations(data.eval_dataloader("train", L)), alpha)
-        self.weight = weight.to(torch.device("cpu") if self.weight.is_meta else self.weight.device)
+        self.weight = solve_ridge(data.eval_dataloader("train", L), alpha)
         return facts
 
     def _errors(
