@@ -48,7 +48,8 @@ class Ensemble(Predictor):
     def __init__(self, *, members: Sequence[Any] = (), weights: Sequence[float] | None = None, seeds: int = 1) -> None:
         described = [Member.of(member) for member in members]
         given = None if weights is None else list(weights)
-        super().__init__(members=[member.description for member in described], weights=given, seeds=seeds)
+        members = [{**member.predictor, **member.options} for member in described]
+        super().__init__(members=members, weights=given, seeds=seeds)
         if not described:
             kinds = one_of(kind for kind in predictor_kinds() if kind not in ("ensemble", "auto"))
             raise UserError(f"an ensemble needs members, a list of descriptions: {kinds}")
@@ -194,11 +195,6 @@ class Member:
     predictor: dict[str, Any]  # complete description
     options: dict[str, Any]  # of `TRAINING_OPTIONS`
     is_trained: bool
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """Predictor and options."""
-        return {**self.predictor, **self.options}
 
     @classmethod
     def of(cls, description: object) -> Member:

@@ -31,7 +31,6 @@ from tsattn.scaler import Units
 
 FORMATS = {".pt2": "torch", ".onnx": "onnx"}
 FACTS = "tsattn.json"  # the plain data within a file
-_ONNX_PACKAGES = ("onnx", "onnxscript")
 _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # loggers
 
 
@@ -113,19 +112,6 @@ class RawForecast(nn.Module):
                 _check_numbers(numbers, -1, len(names), "static")
         observed = ~context.isnan()
         past = _imputed(self.units.scaled(context, series), observed).float()
-        batch = Batch(
-            past=past,
-            past_observed=observed,
-            time=time,
-            past_covariates=_scaled(past_covariates, self.past_units),
-            future_covariates=_scaled(future_covariates, self.future_units),
-            static=static,
-            series_id=series,
-            units=self._units(context, observed, past, series),
-        )
-        return self.predictor.in_units(self.predictor(batch).to(context.dtype), batch, self.units).to(context.dtype)
-
-    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits:
         tables = self.units.mean, self.units.scale
         mean, scale = (table.expand(context.shape[0], -1) if series is None else table[series] for table in tables)
         # values that were never observed are 0 on the scale
@@ -134,7 +120,17 @@ class RawForecast(nn.Module):
             length: LastSeason(*(_last_season(part, observed, length) for part in (past, original)))
             for length in self.predictor.seasons
         }
-        return WindowUnits(mean, scale, seasons=seasons)
+        batch = Batch(
+            past=past,
+            past_observed=observed,
+            time=time,
+            past_covariates=_scaled(past_covariates, self.past_units),
+            future_covariates=_scaled(future_covariates, self.future_units),
+            static=static,
+            series_id=series,
+            units=WindowUnits(mean, scale, seasons=seasons),
+        )
+        return self.predictor.in_units(self.predictor(batch).to(context.dtype), batch, self.units).to(context.dtype)
 
 
 def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
@@ -172,7 +168,7 @@ def format_of(ending: str, format: str | None = None) -> str:
     if ending not in FORMATS or format not in (None, FORMATS[ending]):
         wanted = [end for end, one in FORMATS.items() if format in (None, one)]
         raise UserError(f"the file must end in {' or '.join(wanted)}, not {ending or 'nothing'}")
-    missing = [name for name in _ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if FORMATS[ending] == "onnx" and missing:
         raise UserError(f"format onnx needs {one_of(missing)}: pip install 'tsattn[onnx]'")
     return FORMATS[ending]
