@@ -28,6 +28,7 @@ from tsattn.predictors.base import Predictor, last_context
 from tsattn.predictors.ensemble import Ensemble
 from tsattn.scaler import Units
 from tsattn.task import MEDIAN, Output, Task
+from tsattn.training.execution import Execution
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -85,9 +86,7 @@ class Auto(Ensemble):
         own = self.arguments["context_length"] or context_length
         return type(self)(seeds=self.seeds, context_length=own)
 
-    @override
-    def check_output(self, output: Output) -> None:
-        Predictor.check_output(self, output)
+    check_output = Predictor.check_output
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
@@ -185,7 +184,6 @@ class Auto(Ensemble):
         return total(medians, weights) + total(parts - medians, [scale * weight for weight in emitting])
 
     def _choose(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        """Choose the shares and the width by held-out windows, and say them."""
         from tsattn.evaluation.selection import selection_metric
         from tsattn.training.losses import choose_loss
 
@@ -225,8 +223,6 @@ class Auto(Ensemble):
 
     def _held_out(self, data: ForecastDataModule, training: Training) -> list[tuple[Batch, Tensor]]:
         """Forecast validation windows by each member, or else windows in the last third of the training rows."""
-        from tsattn.training import Execution
-
         if "val" not in data.parts:
             T = data.prediction_length
             data = data.with_splits(

@@ -116,12 +116,11 @@ class NetworkPredictor(Predictor):
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
         from tsattn.training import ForecastingModule
 
-        assert data.scaler is not None
         module = ForecastingModule(self.description, **training.options)
         with torch.device("meta") if empty else nullcontext():
             started = None if empty else self._started(training)
             network = Network(self.description, self.task, self.output, started)
-            module.build(self.task, data.scaler, network)
+            module.build(self.task, data.contents[2], network)
         return module
 
     def _started(self, training: Training) -> Backbone | None:
