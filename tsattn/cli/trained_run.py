@@ -106,12 +106,12 @@ def _forecast(
     experiment: Experiment, options: Namespace, future: str | None
 ) -> tuple[pd.DataFrame, ForecastDataModule, Predictor]:
     fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input, future=future)
-    panel = data.contents[0]
-    predictor = with_levels(fitted, panel.ids, options.level).predictor
-    horizon = options.horizon or predictor.task.prediction_length
+    panel, horizon = data.contents[0], options.horizon or fitted.predictor.task.prediction_length
     if (warning := beyond_training(fitted.predictor, horizon)) is not None:
         logging.getLogger("tsattn").warning(warning)
-    forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, data.eval_batch_size, execution, data.series)
+    fitted = with_levels(fitted, panel.ids, options.level)
+    forecasts = forecast_batches(fitted, panel, data.series, horizon, data.eval_batch_size, execution)
+    predictor = fitted.predictor
     return future_frame(forecasts, predictor.task, predictor.output, panel), data, predictor
 
 

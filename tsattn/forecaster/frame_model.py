@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tsattn.data import Panel
+from tsattn.data import Panel, scaled_series
 from tsattn.data.matching import match_task, with_future
 from tsattn.errors import UserError, quiet
 from tsattn.forecaster.fitted_series import FittedSeries
@@ -89,7 +89,8 @@ class FrameModel:
         panel = match_task(panel, fitted.predictor.task, "the frame")
         fitted, size = self._with_levels(fitted, panel, level), self.options.batches[0]
         predictor = fitted.predictor
-        forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, *self.options.batches)
+        series = scaled_series(panel, fitted.scaler)
+        forecasts = forecast_batches(fitted, panel, series, horizon, *self.options.batches)
         return (
             future_frame([forecast], predictor.task, predictor.output, panel, first)
             for forecast, first in zip(forecasts, range(0, len(panel), size), strict=True)

@@ -205,10 +205,9 @@ class PathSampler:
         self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int
     ) -> Iterator[pd.DataFrame]:
         predictor: Any = self._predictor
-        scaler, first = self._fitted.scaler, 0
-        series = scaled_series(panel, scaler)
+        series, first = scaled_series(panel, self._fitted.scaler), 0
         at_once = self._batch_size if horizon <= predictor.task.prediction_length else max(1, self._batch_size // paths)
-        for batch in future_batches(predictor, scaler, panel, horizon, at_once, series):
+        for batch in future_batches(self._fitted, panel, series, horizon, at_once):
             if copula is None:  # the predictor draws them itself
                 draw = predictor.on(self._execution, lambda there: predictor.paths_to(there, horizon, paths, seed))
                 drawn = draw(batch)

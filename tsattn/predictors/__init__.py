@@ -60,10 +60,9 @@ def build_predictor(description: Description) -> Predictor:
     from tsattn.predictors.network import NetworkPredictor
 
     kind, cls, chosen = named_predictor(description)
-    what = "backbone" if issubclass(cls, NetworkPredictor) else "predictor"
-    descriptions.check_names(chosen, predictor_arguments(kind), f"{what} {kind}")
-    if issubclass(cls, NetworkPredictor):
+    if issubclass(cls, NetworkPredictor):  # whose backbone checks its arguments
         return cls({"kind": kind, **chosen})
+    descriptions.check_names(chosen, predictor_arguments(kind), f"predictor {kind}")
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"predictor {kind}")
     return cls(**chosen)
 

@@ -78,8 +78,7 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
                 "give --attention standard, which computes the same with tsattn's attention"
             )
         kinds = [kind for kind in (*BACKBONES, *PREDICTORS) if "attention" in predictor_arguments(kind)]
-        valid = f"{one_of(kinds)}, and ensembles of them"
-        raise UserError(f"{predictor.name} has no attention to show; valid are {valid}")
+        raise UserError(f"{predictor.name} has no attention to show; valid are {one_of(kinds)}, and ensembles of them")
     if channel is not None and all(layer.channel is None for layer in found) and task.num_channels > 1:
         raise UserError(f"attention of {predictor.name} sees all channels at once: leave the channel out")
     return found

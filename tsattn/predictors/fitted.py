@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from tsattn.backbones import task_network
 from tsattn.backbones.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 from tsattn.batch import Batch
-from tsattn.data import FutureWindows, Panel, Series, scaled_series
+from tsattn.data import FutureWindows, Panel, Series
 from tsattn.data.scaling import check_counts, fit_scaler, with_new_series
 from tsattn.data.windows import OrderedBatches
 from tsattn.descriptions import Description
@@ -49,8 +49,7 @@ class FittedPredictor:
     @property
     def content(self) -> CheckpointContent:
         """Plain data from which the predictor is built."""
-        built = self.predictor
-        return CheckpointContent(built.task, self.scaler, built.output, built.description)
+        return CheckpointContent(self.predictor.task, self.scaler, self.predictor.output, self.predictor.description)
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
@@ -143,9 +142,8 @@ def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) 
     levels = own if level is None else levels_of(level)
     if fitted.conformal is None and level is not None:
         known = f"; its quantiles are {one_of(map(str, own))}" if own else ""
-        raise UserError(
-            f"intervals of any level need calibrate=True (--model.calibrate true) where the model is fitted{known}"
-        )
+        mend = "calibrate=True (--model.calibrate true) where the model is fitted"
+        raise UserError(f"intervals of any level need {mend}{known}")
     if fitted.conformal is None or not levels:
         return fitted
     return FittedPredictor(Calibrated(fitted.predictor, fitted.conformal, levels, ids).eval(), fitted.scaler)
@@ -164,28 +162,24 @@ def beyond_training(predictor: Predictor, horizon: int) -> str | None:
 
 
 def forecast_batches(
-    predictor: Predictor,
-    scaler: Scaler,
-    panel: Panel,
-    horizon: int,
-    batch_size: int,
-    execution: Execution,
-    series: Series | None = None,
+    fitted: FittedPredictor, panel: Panel, series: Series, horizon: int, batch_size: int, execution: Execution
 ) -> Iterator[Tensor]:
     """Yield forecasts `(B, horizon, C)`, or with Q, in original units; the data are checked at once."""
-    series = scaled_series(panel, scaler) if series is None else series
-    loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
-    forecast, units = predictor.on(execution, lambda batch: predictor.forecast_to(batch, horizon)), series.units
-    return (predictor.in_units(forecast(batch), batch, units) for batch in loader)
+    predictor, units = fitted.predictor, series.units
+    batches = future_batches(fitted, panel, series, horizon, batch_size)
+    forecast = predictor.on(execution, lambda batch: predictor.forecast_to(batch, horizon))
+    return (predictor.in_units(forecast(batch), batch, units) for batch in batches)
 
 
 def future_batches(
-    predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, series: Series
-) -> Iterable[Batch]:
+    fitted: FittedPredictor, panel: Panel, series: Series, horizon: int, batch_size: int
+) -> Iterator[Batch]:
     """Return the windows beyond the end of each series, given the arguments of `forecast_batches`."""
+    predictor = fitted.predictor
     if predictor.forecasts_counts:
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
-    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
+    scaler, seasons = fitted.scaler, predictor.seasons
+    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=seasons)
     return map(windows.__getitems__, OrderedBatches(range(len(windows)), batch_size))
