@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +25,7 @@ from typing_extensions import override
 from tsattn.attention import Attention, attention_kind
 from tsattn.attention.patterns import FullPattern
 from tsattn.batch import EXACT, Batch, LastSeason, WindowUnits
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, first_line, one_of
 from tsattn.layers import running_maximum
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.scaler import Units
@@ -51,7 +52,7 @@ class RawForecast(nn.Module):
                 "outside of PyTorch; train with quantiles instead of a distribution"
             )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
-        self.units = copy.deepcopy(fitted.scaler.units()).cpu()
+        self.units = fitted.scaler.units()
         task = self.task = self.predictor.task
         self.impls: dict[str, str] = {}
         for part in self.predictor.modules():
@@ -64,33 +65,26 @@ class RawForecast(nn.Module):
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
         self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
         L, steps, reads = self.length, self.length + task.prediction_length, self.predictor.uses_covariates
-        possible: dict[str, tuple[bool, tuple[int, ...], torch.dtype]] = {
-            "context": (True, (L, task.num_channels), EXACT),
-            "series": (len(self.units.mean) > 1, (), torch.int64),
-            "past_covariates": (reads and past > 0, (L, past), EXACT),
-            "future_covariates": (reads and bool(task.future_covariates), (steps, len(task.future_covariates)), EXACT),
-            "static": (reads and bool(task.static), (len(task.static),), torch.int64),
-        }
-        self.inputs = {name: (shape, dtype) for name, (is_read, shape, dtype) in possible.items() if is_read}
+
+        def rising(*shape: int) -> Tensor:
+            return torch.linspace(0, 1, math.prod(shape), dtype=EXACT).reshape(shape)
+
+        self.inputs = {"context": rising(2, L, task.num_channels)}  # examples, of two windows
+        if len(self.units.mean) > 1:
+            self.inputs["series"] = torch.zeros(2, dtype=torch.int64)
+        if reads and past:
+            self.inputs["past_covariates"] = rising(2, L, past)
+        if reads and task.future_covariates:
+            self.inputs["future_covariates"] = rising(2, steps, len(task.future_covariates))
+        if reads and task.static:
+            self.inputs["static"] = torch.zeros(2, len(task.static), dtype=torch.int64)
         try:
             with torch.no_grad():
-                self(**self.example())
+                self(**self.inputs)
         except UserError as error:
             if "time stamps" not in str(error):
                 raise
-            self.inputs["time"] = ((steps,), torch.int64)
-
-    def example(self, windows: int = 2) -> dict[str, Tensor]:
-        """Return arguments of `forward` of the right shapes."""
-        made: dict[str, Tensor] = {}
-        for name, (shape, dtype) in self.inputs.items():
-            if name == "time":
-                made[name] = 86_400 * torch.arange(shape[0]).expand(windows, -1).clone()
-            elif dtype == torch.int64:
-                made[name] = torch.zeros(windows, *shape, dtype=dtype)
-            else:
-                made[name] = torch.linspace(0, 1, windows * shape[0] * shape[1], dtype=dtype).reshape(windows, *shape)
-        return made
+            self.inputs["time"] = 86_400 * torch.arange(steps).expand(2, -1).clone()
 
     @override
     def forward(
@@ -178,9 +172,9 @@ def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any
     """Export a fitted predictor for any number of windows: the file, and plain data about it; see `RawForecast`."""
     model = RawForecast(fitted).eval()
     facts, name = _facts(model, fitted), fitted.predictor.name
-    example, batch = model.example(), torch.export.Dim("batch", min=1)
+    batch = torch.export.Dim("batch", min=1)
     with _explained(f"{name} cannot be exported"):
-        program = torch.export.export(model, (), example, dynamic_shapes={one: {0: batch} for one in example})
+        program = torch.export.export(model, (), model.inputs, dynamic_shapes={one: {0: batch} for one in model.inputs})
     if format == "torch":
         out = io.BytesIO()
         torch.export.save(program, out, extra_files={FACTS: json.dumps(facts)})
@@ -210,8 +204,8 @@ def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:
     static = dict(zip(task.static, map(list, task.categories), strict=True))
     covariates = {name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates")}
     inputs = {
-        name: {"shape": ["batch", *sizes], "dtype": str(dtype).removeprefix("torch.")}
-        for name, (sizes, dtype) in model.inputs.items()
+        name: {"shape": ["batch", *one.shape[1:]], "dtype": str(one.dtype).removeprefix("torch.")}
+        for name, one in model.inputs.items()
     }
     return {
         **{"model": fitted.predictor.name, "inputs": inputs},
@@ -237,11 +231,10 @@ def _explained(sentence: str, end: str = "") -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
+        cause = error
+        while isinstance(cause.__cause__, Exception):
             cause = cause.__cause__
-        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-        raise UserError(f"{sentence}: {': '.join([type(cause).__name__, *lines[:1]])[:240]}{end}") from error
+        raise UserError(f"{sentence}: {type(cause).__name__}: {first_line(cause)}{end}") from error
     finally:
         for one, level in levels.items():
             one.setLevel(level)
