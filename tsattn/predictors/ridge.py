@@ -137,19 +137,18 @@ class Ridge(ClosedForm):
         """Solve for all training windows, the ``chosen`` maps with their validation errors."""
         member, chosen = training.member, training.choices.get(training.member)
         facts: dict[str, Any] = {"member": member} if member else {}
-        waves = Waves.of(data)
         if chosen is None:
             lengths = [self._own_length] if self._own_length else possible_contexts(data, CONTEXTS)
-            maps, train = choose(data, waves, lengths, self._penalties)
+            maps, train = choose(data, lengths, self._penalties)
             facts["chosen"] = {"maps": maps}
             label = ridge_label(one["context_length"] for one in maps)
             line = f"{label}: mean of {number_of(len(maps), 'map')}, MSE {maps[0]['mse_scaled']:.4g} at best"
             training.say(f"{member}: {line}" if member else line)
         else:
             maps = [*chosen["maps"]]
-            train = _Sums(data, "train", {one["context_length"] for one in maps}, waves)
+            train = _Sums(data, "train", {one["context_length"] for one in maps})
         self.weight, self.waves = solve(train, maps)
-        self.period = torch.tensor(waves.period)
+        self.period = torch.tensor(train.waves.period)
         return facts
 
     @override
@@ -181,12 +180,13 @@ def possible_contexts(data: ForecastDataModule, lengths: Iterable[int]) -> list[
 class _Sums:
     """Sums of products of a part by channel and context length; kept while they fit into memory."""
 
-    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int], waves: Waves) -> None:
+    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int]) -> None:
         self.lengths = sorted(lengths, reverse=True)
         longer = [None, *self.lengths[:-1]]
         self.windows = [Windows.of(data, part, *pair) for pair in zip(self.lengths, longer, strict=True)]
-        self.channels, self.waves, self.T = data.contents[1].num_channels, waves, data.prediction_length
-        sizes = [length + self.T + len(waves) for length in (self.lengths if part == "train" else self.lengths[:1])]
+        self.channels, self.waves, self.T = data.contents[1].num_channels, Waves.of(data), data.prediction_length
+        others = self.T + len(self.waves)
+        sizes = [length + others for length in (self.lengths if part == "train" else self.lengths[:1])]
         self._keeps = 2 * self.channels * sum(size**2 for size in sizes) <= _KEPT_NUMBERS
         self._kept: dict[int, dict[int, Products]] = {}
 
@@ -194,8 +194,7 @@ class _Sums:
         """Products of a channel by context length, each of all windows of that length."""
         if channel in self._kept:
             return self._kept[channel]
-        found: dict[int, Products] = {}
-        longer = 0
+        found, longer = dict[int, Products](), 0
         for length, windows in zip(self.lengths, self.windows, strict=True):
             parts = [found[longer].shortened(longer - length)] if longer else []
             if not parts or len(windows):
@@ -212,17 +211,15 @@ class _Sums:
         return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
 
+Maps = list[dict[str, Any]]  # as facts of a fit have them
 Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # for the fit, and for its error
 
 
-def choose(
-    data: ForecastDataModule, waves: Waves, lengths: Sequence[int], penalties: Sequence[float]
-) -> tuple[list[dict[str, Any]], _Sums]:
+def choose(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> tuple[Maps, _Sums]:
     """Return the maps whose mean is taken, best first, and the sums of the training windows."""
-    train, held = _Sums(data, "train", lengths, waves), None
-    if "val" in data.parts:
-        held = _Sums(data, "val", lengths, waves)
-        held = held if len(held.windows[0]) >= _FEW_WINDOWS else None
+    train, held = _Sums(data, "train", lengths), None
+    if "val" in data.parts and len(data.windows("val", max(lengths))) >= _FEW_WINDOWS:
+        held = _Sums(data, "val", lengths)
     pairs: Pairs = _blocks(train) if held is None else [(train.whole(), held.whole())]
     found = _near([_of_shared(pairs, length, penalties, train.T) for length in lengths])
     fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
@@ -231,7 +228,7 @@ def choose(
     return found, train
 
 
-def _near(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _near(ways: Maps) -> Maps:
     """The maps with errors near the lowest, best first."""
     lowest = min(one["mse_scaled"] for one in ways)
     near = [one for one in ways if one["mse_scaled"] <= _NEAR * lowest]
@@ -240,7 +237,7 @@ def _near(ways: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> int:
     """Return the length of the shared map with the least squared error on validation windows."""
-    train, held = (_Sums(data, part, lengths, Waves.of(data)) for part in ("train", "val"))
+    train, held = (_Sums(data, part, lengths) for part in ("train", "val"))
     pairs = [(train.whole(), held.whole())]
     found = [_of_shared(pairs, length, penalties, train.T) for length in lengths]
     return int(min(found, key=itemgetter("mse_scaled"))["context_length"])
@@ -278,9 +275,7 @@ def _of_shared(pairs: Pairs, length: int, penalties: Sequence[float], T: int) ->
     return {"context_length": length, "penalty": penalty, "pooling": None, "mse_scaled": error}
 
 
-def _of_channels(
-    train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _of_channels(train: _Sums, held: _Sums, whole: Mapping[int, Products], choices: Maps) -> Maps:
     """Each choice with its best pooling, or without pooling."""
     errors: dict[tuple[int, float], float] = dict.fromkeys(product(range(len(choices)), POOLINGS), 0.0)
     shared, count = _shared(whole, choices, train.T), 0
@@ -292,19 +287,19 @@ def _of_channels(
             )
             for pooling in POOLINGS:
                 errors[place, pooling] += other.squared_error(equations.solve(pooling, towards))
-    found: list[dict[str, Any]] = []
+    found: Maps = []
     for place, choice in enumerate(choices):
         own = [{**choice, "pooling": one, "mse_scaled": errors[place, one] / max(1, count)} for one in POOLINGS]
         found.append(min(choice, *own, key=itemgetter("mse_scaled")))
     return found
 
 
-def _shared(whole: Mapping[int, Products], choices: list[dict[str, Any]], T: int) -> list[Tensor]:
+def _shared(whole: Mapping[int, Products], choices: Maps, T: int) -> list[Tensor]:
     lengths = [choice["context_length"] for choice in choices]
     return [whole[L].centred(L, T).solve(one["penalty"]) for L, one in zip(lengths, choices, strict=True)]
 
 
-def solve(train: _Sums, choices: list[dict[str, Any]]) -> tuple[Tensor, Tensor]:
+def solve(train: _Sums, choices: Maps) -> tuple[Tensor, Tensor]:
     """Return the mean maps: of windows minus their last values, `(C or 1, L, T)`, and of the waves."""
     whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
     shared = _shared(whole, choices, train.T)

@@ -36,12 +36,11 @@ class SharedRidge(ClosedForm):
             windows is taken.
     """
 
-    weight: Tensor  # (L, T)
-
     def __init__(
         self, *, alpha: float | Sequence[float] = ALPHA, context_length: int | Sequence[int] | None = None
     ) -> None:
-        several = {"alpha": _plain(alpha), "context_length": _plain(context_length)}
+        several: dict[str, Any] = {"alpha": alpha, "context_length": context_length}
+        several = {name: list(one) if isinstance(one, Sequence) else one for name, one in several.items()}
         super().__init__(**several)
         alphas, lengths = (one if isinstance(one, list) else [one] for one in several.values())
         self._alphas = [positive_number("alpha", one) for one in alphas]
@@ -62,21 +61,19 @@ class SharedRidge(ClosedForm):
         facts: dict[str, Any] = {"member": member} if member else {}
         pairs = [*product(self._own or [data.context_length], self._alphas)]
         if chosen is None:
-            L, alpha = pairs[0] if len(pairs) == 1 else min(self._errors(data, pairs), key=itemgetter(1))[0]
+            L, alpha = pairs[0] if len(pairs) == 1 else min(self._errors(data), key=itemgetter(1))[0]
             facts |= {"chosen": {"context_length": L, "alpha": alpha}} if len(pairs) > 1 else {}
         else:
             L, alpha = chosen["context_length"], chosen["alpha"]
         self.weight = solve_ridge(data.eval_dataloader("train", L), alpha)
         return facts
 
-    def _errors(
-        self, data: ForecastDataModule, pairs: Sequence[tuple[int, float]]
-    ) -> Iterator[tuple[tuple[int, float], float]]:
+    def _errors(self, data: ForecastDataModule) -> Iterator[tuple[tuple[int, float], float]]:
         """Fit each context and penalty, and measure its squared error on all validation windows."""
         if "val" not in data.parts:
             one_each = "give one alpha and one context_length instead of lists"
             raise UserError(f"validation windows choose among several ridges, and the data has none; {one_each}")
-        for L in dict.fromkeys(length for length, _ in pairs):
+        for L in dict.fromkeys(self._own or [data.context_length]):
             equations = normal_equations(data.eval_dataloader("train", L))
             # side by side, as one map of A T outputs
             flat = torch.cat([solve_normal_equations(*equations, alpha) for alpha in self._alphas], 1)
@@ -91,7 +88,3 @@ class SharedRidge(ClosedForm):
     @override
     def forward(self, batch: Batch) -> Tensor:
         return apply_ridge(self.weight, last_context(batch, self.context_length))
-
-
-def _plain(given: Any) -> Any:
-    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given

@@ -46,8 +46,7 @@ class Waves:
     @classmethod
     def of(cls, data: ForecastDataModule) -> Waves:
         """Take the period of the season if training rows hold it twice."""
-        _, task, _ = data.contents
-        series = data.series
+        task, series = data.contents[1], data.series
         spans = [(int(series.starts[number]), split.train_end) for number, split in enumerate(data.splits)]
         first, rows = max(spans, key=lambda span: span[1])
         if rows < 2:
@@ -145,13 +144,13 @@ class Windows:
 
     def blocks(self, count: int) -> list[Windows]:
         """Cut the windows, in the order of series and time, into blocks of equal size."""
-        bounds = np.arange(count + 1) * len(self) // count
+        bounds = np.arange(1, count) * len(self) // count
         found: list[list[tuple[int, Origins]]] = [[] for _ in range(count)]
         before = 0
         for first, origins in self.origins:
-            for number, (start, end) in enumerate(np.clip(np.stack([bounds[:-1], bounds[1:]], 1) - before, 0, None)):
-                if len(part := origins[start:end]):
-                    found[number].append((first, part))
+            for some, part in zip(found, np.split(origins, np.clip(bounds - before, 0, None)), strict=True):
+                if len(part):
+                    some.append((first, part))
             before += len(origins)
         return [replace(self, origins=some) for some in found]
 
@@ -162,8 +161,7 @@ class Windows:
         """
         (L, T), F = self.sizes, len(waves)
         K = L + T
-        sums = np.zeros((K + F, K + F))
-        counted = 0
+        sums, counted = np.zeros((K + F, K + F)), 0
         period = torch.tensor(waves.period or 0)
         rest: list[tuple[Numbers, Numbers, Numbers]] = []  # windows that are multiplied: weights, steps and waves
         for first, origins in self.origins:
