@@ -83,8 +83,7 @@ class Auto(Ensemble):
     def with_context(self, context_length: int) -> Predictor:
         if not self.is_default:
             return super().with_context(context_length)
-        own = self.arguments["context_length"] or context_length
-        return type(self)(seeds=self.seeds, context_length=own)
+        return type(self)(seeds=self.seeds, context_length=self.arguments["context_length"] or context_length)
 
     check_output = Predictor.check_output
 
@@ -165,16 +164,15 @@ class Auto(Ensemble):
         made = []
         for copies in self._taken:
             mean = reduce(add, (copy(batch).to(batch.past.dtype) for copy in copies)) / len(copies)
-            whole = copies[0].emits_quantiles or not levels
-            made.append(mean if whole else mean[..., None].expand(*mean.shape, levels))
+            is_whole = copies[0].emits_quantiles or not levels
+            made.append(mean if is_whole else mean[..., None].expand(*mean.shape, levels))
         return torch.stack(made)
 
     def _mixed(self, parts: Tensor) -> Tensor:
         weights, middle = [weight for weight in self.weights if weight], self.output.median
 
         def total(of: Tensor, shares: Sequence[float]) -> Tensor:
-            found: Tensor = reduce(add, (share * part for share, part in zip(shares, of, strict=True)))
-            return found
+            return reduce(add, (part * share for part, share in zip(of.unbind(), shares, strict=True)))
 
         if middle is None:
             return total(parts, weights)
@@ -234,10 +232,9 @@ class Auto(Ensemble):
             few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // channels)  # tiny takes its time
             numbers_each = len(self._taken) * data.prediction_length * channels * max(1, len(self.output.quantiles))
             given = min(_MOST_GIVEN, data.num_scored(len(windows)), max(_FEWEST_WINDOWS, _NUMBERS // numbers_each))
-            numbers = np.asarray(spread(len(windows), few if self.is_default else given))
+            numbers = OrderedBatches(spread(len(windows), few if self.is_default else given), data.eval_batch_size)
             forecast = self.on(Execution(training.trainer), self._forecasts)
-            batches = map(windows.__getitems__, OrderedBatches(numbers, data.eval_batch_size))
-            return [(batch, forecast(batch)) for batch in batches]
+            return [(batch, forecast(batch)) for batch in map(windows.__getitems__, numbers)]
         return []
 
     def _scores(self, made: Sequence[tuple[Batch, Tensor]], units: Units) -> dict[str, float]:
@@ -266,7 +263,6 @@ def _width(made: Sequence[tuple[Batch, Tensor]], levels: Sequence[float]) -> flo
 def shares_of(errors: Sequence[float], priors: Sequence[float]) -> list[float]:
     """Return shares that sum to one and fall with errors, by `POWER`; an unknown error counts as the lowest."""
     least = min((error for error in errors if error > 0), default=1.0)
-    found = [
-        prior * (least / error if error > least else 1.0) ** POWER for prior, error in zip(priors, errors, strict=True)
-    ]
+    pairs = zip(priors, errors, strict=True)
+    found = [prior * (least / error if error > least else 1.0) ** POWER for prior, error in pairs]
     return [one / math.fsum(found) for one in found]

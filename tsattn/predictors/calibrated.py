@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from tsattn.batch import Batch
@@ -98,10 +99,7 @@ class ConformalScores:
     @classmethod
     def of(cls, intervals: Sequence[Interval], ids: Sequence[Any], groups: Sequence[Tensor]) -> Self:
         """Sort G groups of scores, each `(n, P, T, C)`, NaN where a target is missing."""
-        most = max(len(scores) for scores in groups)
-        values = torch.full((len(groups), most, *groups[0].shape[1:]), torch.nan)
-        for group, scores in zip(values, groups, strict=True):
-            group[: len(scores)] = scores
+        values = pad_sequence([*groups], batch_first=True, padding_value=torch.nan).float()
         rising = values.permute(2, 0, 3, 4, 1).sort(-1).values  # sorting puts NaN last
         return cls(tuple(intervals), tuple(ids), rising.contiguous())
 

@@ -54,8 +54,7 @@ class LocalModel(AnyHorizon):
     needs_fit = False
     emits_quantiles = True
     reads_short = True
-    steps_at_once = 1 << 60
-    """Any horizon is forecast at once."""
+    steps_at_once = 1 << 60  # any horizon
 
     def __init__(self, *, season_length: int | None = None, context_length: int | None = None) -> None:
         super().__init__(season_length=season_length, context_length=context_length)
