@@ -12,7 +12,6 @@ import importlib.util
 import io
 import json
 import logging
-import math
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -65,17 +64,13 @@ class RawForecast(nn.Module):
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
         self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
         L, steps, reads = self.length, self.length + task.prediction_length, self.predictor.uses_covariates
-
-        def rising(*shape: int) -> Tensor:
-            return torch.linspace(0, 1, math.prod(shape), dtype=EXACT).reshape(shape)
-
-        self.inputs = {"context": rising(2, L, task.num_channels)}  # examples, of two windows
+        self.inputs = {"context": torch.zeros(2, L, task.num_channels, dtype=EXACT)}  # examples, of two windows
         if len(self.units.mean) > 1:
             self.inputs["series"] = torch.zeros(2, dtype=torch.int64)
         if reads and past:
-            self.inputs["past_covariates"] = rising(2, L, past)
+            self.inputs["past_covariates"] = torch.zeros(2, L, past, dtype=EXACT)
         if reads and task.future_covariates:
-            self.inputs["future_covariates"] = rising(2, steps, len(task.future_covariates))
+            self.inputs["future_covariates"] = torch.zeros(2, steps, len(task.future_covariates), dtype=EXACT)
         if reads and task.static:
             self.inputs["static"] = torch.zeros(2, len(task.static), dtype=torch.int64)
         try:

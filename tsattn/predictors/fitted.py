@@ -179,7 +179,6 @@ def future_batches(
     if predictor.forecasts_counts:
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
-    warns = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
-    scaler, seasons = fitted.scaler, predictor.seasons
-    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=seasons)
+    warn = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
+    windows = FutureWindows(panel, series, task, fitted.scaler, horizon, warns_of_short=warn, seasons=predictor.seasons)
     return map(windows.__getitems__, OrderedBatches(range(len(windows)), batch_size))

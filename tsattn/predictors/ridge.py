@@ -122,6 +122,11 @@ class Ridge(ClosedForm):
         context = self._own_length or "chosen"
         return f"ridge (context {context}), in closed form"
 
+    @property
+    def reads_time(self) -> bool:
+        """Whether its forecasts depend on time stamps."""
+        return self.waves.shape[1] > 0
+
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
@@ -160,7 +165,7 @@ class Ridge(ClosedForm):
             counted = window.past_observed.long().cumsum(1)  # steps before the first known value say nothing
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         forecast = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0) + level
-        if not self.waves.shape[1]:
+        if not self.reads_time:
             return forecast
         if batch.time is None:
             raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
