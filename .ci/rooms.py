@@ -14,7 +14,7 @@ CEILINGS = {
     ("data",): 5800,
     ("evaluation",): 950,
     ("training",): 1700,
-    ("predictors",): 3000,
+    ("predictors",): 2800,
     ("chronos",): 2550,
     ("pretrained",): 850,
     ("experiments",): 1600,

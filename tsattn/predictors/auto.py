@@ -5,7 +5,6 @@ Shape letters: B windows, T horizon, C channels, Q quantiles, M members.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -227,15 +226,16 @@ class Auto(Ensemble):
                 lambda one: Split(max(0, one.train_end - max(T, one.train_end // 3)), one.train_end, one.test_end),
                 ("train", "val"),
             )
-        with contextlib.suppress(UserError):  # there may be too few rows for a window
+        try:
             windows, channels = data.windows("val", **self.cut), self.task.num_channels
-            few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // channels)  # tiny takes its time
-            numbers_each = len(self._taken) * data.prediction_length * channels * max(1, len(self.output.quantiles))
-            given = min(_MOST_GIVEN, data.num_scored(len(windows)), max(_FEWEST_WINDOWS, _NUMBERS // numbers_each))
-            numbers = OrderedBatches(spread(len(windows), few if self.is_default else given), data.eval_batch_size)
-            forecast = self.on(Execution(training.trainer), self._forecasts)
-            return [(batch, forecast(batch)) for batch in map(windows.__getitems__, numbers)]
-        return []
+        except UserError:  # there may be too few rows for a window
+            return []
+        few = max(_FEWEST_WINDOWS, _MOST_WINDOWS // channels)  # tiny takes its time
+        numbers_each = len(self._taken) * data.prediction_length * channels * max(1, len(self.output.quantiles))
+        given = min(_MOST_GIVEN, data.num_scored(len(windows)), max(_FEWEST_WINDOWS, _NUMBERS // numbers_each))
+        numbers = OrderedBatches(spread(len(windows), few if self.is_default else given), data.eval_batch_size)
+        forecast = self.on(Execution(training.trainer), self._forecasts)
+        return [(batch, forecast(batch)) for batch in map(windows.__getitems__, numbers)]
 
     def _scores(self, made: Sequence[tuple[Batch, Tensor]], units: Units) -> dict[str, float]:
         """Score forecasts as a validation does; NaN without any."""
