@@ -32,7 +32,7 @@ def test_what_is_read(tmp_path: Path) -> None:
     assert made.predictors["patchtst"].by_data == {"co2": {"model.learning_rate": 0.02}}
     assert made.predictors["patchtst x2"].limits.seeds == 1  # the mean of two seeds is there once
     assert made.values["data.init_args.context_length"] == 48
-    assert made.attentions["calendar"].limits.most_seeds(8) == 1
+    assert made.attentions["calendar"].limits.most_seeds("co2", 8, "patchtst", "calendar") == 1
     assert made.attentions["mlr"].description == {"kind": "mlr", "ranks": [2, 2]}
     assert list(made.seeds_of("co2", 8, "patchtst", "calendar")) == [1]
     assert not made.seeds_of("co2", 4, "patchtst", "calendar")
@@ -136,12 +136,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"chosen": {"co2": {"patchtst, mrl": {}}}}, r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)"),
     ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
     ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
-    ({"questions": [{**ASK, "horizons": [6]}]}, "names horizon 6, not among horizons"),
+    ({"questions": [{**ASK, "horizons": [6]}]}, "names 6, which is not among horizons; valid: 8, 4"),
     ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
     ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
     ({"questions": ["why"]}, "a question must be a mapping with the keys"),
     ({"seeds": "two"}, "seeds must be"),
-    (arms(p={**PREDICTOR, "horizons": [99]}), "p is restricted to horizon 99, which is not among horizons"),
+    (arms(p={**PREDICTOR, "horizons": [99]}), "p is restricted to 99, which is not among horizons"),
     ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
 ]
 

@@ -180,7 +180,8 @@ class Planner:
         chosen = suite.chosen.get(data.name, {}).get(label(arm.name, attention), {})
         values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {}), **chosen}
         if attention:
-            values = {_ATTENTION: suite.attentions[attention].on(data.name), **values}
+            one = suite.attentions[attention]
+            values = {_ATTENTION: one.by_data.get(data.name, one.description), **values}
         return self._parsed(with_values(content, values))
 
     def _parsed(self, content: Mapping[str, Any]) -> Experiment:

@@ -29,7 +29,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -124,18 +124,13 @@ class Limits:
     predictors: tuple[str, ...] | None = None
     attentions: tuple[str, ...] | None = None
 
-    def allow(self, dataset: str, horizon: int, predictor: str, attention: str) -> bool:
-        """Whether a run is within the limits; `attention` is empty for a predictor without attention."""
-        pairs = (
-            (self.horizons, horizon),
-            (self.data, dataset),
-            (self.predictors, predictor),
-            (self.attentions if attention else None, attention),
-        )
-        return all(allowed is None or value in allowed for allowed, value in pairs)
-
-    def most_seeds(self, horizon: int) -> float:
-        """The number of seeds at a horizon, infinite without a limit."""
+    def most_seeds(self, dataset: str, horizon: int, predictor: str, attention: str) -> float:
+        """The most seeds of a run; `attention` is empty for a predictor without attention."""
+        given = {"data": dataset, "horizons": horizon, "predictors": predictor, "attentions": attention or None}
+        for key, value in given.items():
+            allowed = getattr(self, key)
+            if allowed is not None and value is not None and value not in allowed:
+                return 0
         if self.seeds is None:
             return float("inf")
         return self.seeds.get(horizon, 0) if isinstance(self.seeds, Mapping) else self.seeds
@@ -193,10 +188,6 @@ class AttentionArm:
     by_data: Mapping[str, Description] = field(default_factory=dict)
     limits: Limits = Limits()
 
-    def on(self, dataset: str) -> Description:
-        """Its description on a data set."""
-        return self.by_data.get(dataset, self.description)
-
 
 @dataclass(frozen=True)
 class Question:
@@ -226,7 +217,7 @@ class Suite:
     data: Mapping[str, SuiteData]
     horizons: tuple[int, ...]
     predictors: Mapping[str, Arm]
-    seeds: int | Mapping[int, int] = 1
+    seeds: Mapping[int, int]
     attentions: Mapping[str, AttentionArm] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     chosen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
@@ -259,7 +250,8 @@ class Suite:
                 raise UserError(f"a suite needs the key {key}")
         horizons = _horizons(given["horizons"], "horizons")
         seeds = _seeds(given.get("seeds", 1), "seeds")
-        if isinstance(seeds, Mapping) and (lacking := [one for one in horizons if one not in seeds]):
+        seeds = seeds if isinstance(seeds, Mapping) else dict.fromkeys(horizons, seeds)
+        if lacking := [one for one in horizons if one not in seeds]:
             raise UserError(f"seeds gives no number for horizon {lacking[0]}")
         order = given.get("order", ORDER)
         if not isinstance(order, list | tuple) or sorted(map(str, order)) != sorted(ORDER):
@@ -272,13 +264,13 @@ class Suite:
             data=_named([_data(one) for one in _listed(given["data"], "data")]),
             horizons=horizons,
             seeds=seeds,
-            predictors={str(key): _arm(str(key), one) for key, one in _map(given["predictors"], "predictors").items()},
+            predictors={name: _arm(name, one) for name, one in _map(given["predictors"], "predictors").items()},
             attentions={
-                str(key): _attention(str(key), one) for key, one in _map(given.get("attentions"), "attentions").items()
+                name: _attention(name, one) for name, one in _map(given.get("attentions"), "attentions").items()
             },
             values=_values(given.get("values"), "values"),
             chosen={
-                str(data): {str(arm): _values(values, f"chosen of {arm}") for arm, values in _map(arms, data).items()}
+                data: {arm: _values(values, f"chosen of {arm}") for arm, values in _map(arms, data).items()}
                 for data, arms in _map(given.get("chosen"), "chosen").items()
             },
             questions=tuple(_question(one) for one in given.get("questions") or ()),
@@ -305,67 +297,51 @@ class Suite:
             asked, known = parts.get(key), getattr(self, key)
             if not isinstance(asked, Sequence):
                 continue
-            names = list(asked)
-            for name in names:
+            for name in asked:
                 if name not in known:
-                    hint = did_you_mean(str(name), map(str, known))
-                    raise UserError(
-                        f"the suite {self.name} has no {name} in {key}{hint}; it has {one_of(map(str, known))}"
-                    )
-            if key == "predictors":
-                members = [one for name in names if (mix := self.predictors[name].mix) is not None for one in mix.of]
-                names = list(dict.fromkeys([*members, *names]))
-            chosen[key] = tuple(names) if key == "horizons" else {name: known[name] for name in names}
+                    hint, valid = did_you_mean(name, known), one_of(map(str, known))
+                    raise UserError(f"the suite {self.name} has no {name} in {key}{hint}; it has {valid}")
+            chosen[key] = tuple(asked) if key == "horizons" else {name: known[name] for name in asked}
+        if "predictors" in chosen:
+            mixes = [arm.mix for arm in chosen["predictors"].values() if arm.mix is not None]
+            members = {name: self.predictors[name] for mix in mixes for name in mix.of}
+            chosen["predictors"] = {**members, **chosen["predictors"]}
         seeds = parts.get("seeds")
         if isinstance(seeds, int):
-            given = self.seeds if isinstance(self.seeds, Mapping) else dict.fromkeys(self.horizons, self.seeds)
-            chosen["seeds"] = {horizon: min(seeds, number) for horizon, number in given.items()}
+            chosen["seeds"] = {horizon: min(seeds, number) for horizon, number in self.seeds.items()}
         return replace(self, **chosen)
 
     def seeds_of(self, dataset: str, horizon: int, predictor: str, attention: str) -> range:
         """The seeds of a predictor with its attention on a data set; empty if the suite leaves it out."""
         limits = [self.data[dataset].limits, self.predictors[predictor].limits]
         limits += [self.attentions[attention].limits] if attention else []
-        if not all(one.allow(dataset, horizon, predictor, attention) for one in limits):
-            return range(0)
-        given = self.seeds[horizon] if isinstance(self.seeds, Mapping) else self.seeds
-        count = min(given, *(one.most_seeds(horizon) for one in limits))
+        most = (one.most_seeds(dataset, horizon, predictor, attention) for one in limits)
+        count = min(self.seeds[horizon], *most)
         return range(self.first_seed, self.first_seed + int(count))
 
     def _check_names(self) -> None:
         """Refuse names that the suite does not have."""
-        known = {key: list(getattr(self, key)) for key in ("data", "predictors", "attentions")}
-        for name in (name for names in known.values() for name in names):
+        for name in (*self.data, *self.predictors, *self.attentions):
             if "," in name:
                 raise UserError(f"the name {name!r} has a comma, which joins names of predictors and attentions")
         parts: list[SuiteData | Arm | AttentionArm] = [*self.data.values(), *self.predictors.values()]
         for part in (*parts, *self.attentions.values()):
-            for key in known:
-                for name in getattr(part.limits, key) or ():
-                    _check_name(f"{part.name} is restricted to", name, known[key], key)
-            for horizon in part.limits.horizons or ():
-                if horizon not in self.horizons:
-                    raise UserError(f"{part.name} is restricted to horizon {horizon}, which is not among horizons")
-            for name in getattr(part, "by_data", ()):
-                _check_name(f"by_data of {part.name} names", name, known["data"], "data")
+            for key in ("horizons", "data", "predictors", "attentions"):
+                _check_names(f"{part.name} is restricted to", getattr(part.limits, key) or (), getattr(self, key), key)
+            _check_names(f"by_data of {part.name} names", getattr(part, "by_data", ()), self.data, "data")
+        single = [name for name, arm in self.predictors.items() if arm.mix is None]
         for arm in self.predictors.values():
-            for name in arm.mix.of if arm.mix is not None else ():
-                others = [one for one, other in self.predictors.items() if other.mix is None]
-                _check_name(f"the mix {arm.name} is of", name, others, "predictors, mixes aside")
-        for name in self.chosen:
-            _check_name("chosen names", name, known["data"], "data")
+            if arm.mix is not None:
+                _check_names(f"the mix {arm.name} is of", arm.mix.of, single, "predictors, mixes aside")
         arms = [label(arm, one) for arm in self.predictors for one in ("", *self.attentions)]
         for question in self.questions:
-            for name in (*question.arms, question.against):
-                _check_name(f"the question {question.ask!r} names", name, arms, "the arms of the suite")
-            for name in question.data or ():
-                _check_name(f"the question {question.ask!r} names", name, known["data"], "data")
-            for horizon in question.horizons or ():
-                if horizon not in self.horizons:
-                    raise UserError(f"the question {question.ask!r} names horizon {horizon}, not among horizons")
-        for arms_of in self.chosen.values():
-            for name in arms_of:
-                _check_name("chosen names", name, arms, "the arms of the suite")
+            what = f"the question {question.ask!r} names"
+            _check_names(what, (*question.arms, question.against), arms, "the arms of the suite")
+            _check_names(what, question.data or (), self.data, "data")
+            _check_names(what, question.horizons or (), self.horizons, "horizons")
+        _check_names("chosen names", self.chosen, self.data, "data")
+        for chosen in self.chosen.values():
+            _check_names("chosen names", chosen, arms, "the arms of the suite")
 
 
 def label(predictor: str, attention: str = "") -> str:
@@ -396,7 +372,7 @@ def _data(given: Any) -> SuiteData:
     _checked(given, "A data set", f"the data set {name}")
     arguments = _map(given.get("init_args"), f"init_args of {name}")
     if "class_path" in given:
-        source = {"class_path": given["class_path"], "init_args": dict(arguments)}
+        source = {"class_path": given["class_path"], "init_args": arguments}
     else:
         card_of(name, files_only=True)
         source = {"class_path": "PublicDataModule", "init_args": {"name": name, **arguments}}
@@ -428,7 +404,7 @@ def _arm(name: str, given: Any) -> Arm:
         name=name,
         backbone=backbone,
         values=_values(given.get("values"), f"values of {name}"),
-        by_data={str(data): _values(values, f"values of {name} on {data}") for data, values in by_data.items()},
+        by_data={data: _values(values, f"values of {name} on {data}") for data, values in by_data.items()},
         mix=mix,
         has_attentions=given.get("attentions") != "none",
         limits=_limits(limits, name),
@@ -457,7 +433,7 @@ def _attention(name: str, given: Any) -> AttentionArm:
     if isinstance(given, Mapping) and "attention" in given:
         _checked(given, "An attention", f"the attention {name}")
         by_data = _map(given.get("by_data"), f"by_data of {name}")
-        return AttentionArm(name, given["attention"], dict(by_data), _limits(given, name))
+        return AttentionArm(name, given["attention"], by_data, _limits(given, name))
     if not isinstance(given, str | Mapping):
         raise UserError(f"the attention {name} must be a kind or a description, not {shown(given)}")
     return AttentionArm(name, given)
@@ -473,23 +449,22 @@ def _question(given: Any) -> Question:
         raise UserError(f"metric of a question must be mse or mae, not {shown(metric)}")
     if posed not in ("before", "after"):
         raise UserError(f"posed of a question must be before or after, not {shown(posed)}")
-    data, horizons = given.get("data"), given.get("horizons")
+    limits = _limits({key: given.get(key) for key in ("data", "horizons")}, "a question")
     return Question(
         ask=" ".join(str(given["ask"]).split()),
-        arms=tuple(map(str, _listed(given["arms"], "arms of a question"))),
+        arms=_names(given["arms"], "arms of a question"),
         against=str(given["against"]),
         metric=metric,
-        data=None if data is None else tuple(map(str, _listed(data, "data of a question"))),
-        horizons=None if horizons is None else _horizons(horizons, "horizons of a question"),
+        data=limits.data,
+        horizons=limits.horizons,
         posed_before=posed == "before",
     )
 
 
 def _limits(given: Mapping[str, Any], name: str) -> Limits:
-    readers: dict[str, Callable[[Any, str], Any]] = {**dict.fromkeys(_LIMITS, _names), "horizons": _horizons}
-    readers["seeds"] = _seeds
-    found = {key: readers[key](given[key], f"{key} of {name}") for key in _LIMITS if given.get(key) is not None}
-    return Limits(**found)
+    readers: dict[str, Callable[[Any, str], Any]] = {"horizons": _horizons, "seeds": _seeds}
+    asked = {key: given[key] for key in _LIMITS if given.get(key) is not None}
+    return Limits(**{key: readers.get(key, _names)(one, f"{key} of {name}") for key, one in asked.items()})
 
 
 def _named(listed: Sequence[SuiteData]) -> dict[str, SuiteData]:
@@ -519,19 +494,17 @@ def _seeds(given: Any, what: str) -> int | dict[int, int]:
 
 
 def _values(given: Any, what: str) -> dict[str, Any]:
-    values = {full_path(str(path)): value for path, value in _map(given, what).items()}
+    values = {full_path(path): value for path, value in _map(given, what).items()}
     for path in _SET_BY_SUITE:
         if path in values:
             raise UserError(f"{what} cannot set {path}, which other keys of the suite set")
     return values
 
 
-def _map(given: Any, what: str) -> Mapping[str, Any]:
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
+def _map(given: Any, what: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping | None):
         raise UserError(f"{what} must be a mapping, not {shown(given)}")
-    return given
+    return {str(name): value for name, value in (given or {}).items()}
 
 
 def _names(given: Any, what: str) -> tuple[str, ...]:
@@ -548,13 +521,13 @@ def _checked(given: Any, part: str, what: str) -> Mapping[str, Any]:
     """Return a mapping; a `UserError` if it has a key that its part may not have."""
     if not isinstance(given, Mapping):
         raise UserError(f"{what} must be a mapping with the keys {one_of(KEYS[part])}, not {shown(given)}")
-    for key in given:
-        _check_name(f"{what} has the key", key, [*KEYS[part]], "its keys")
+    _check_names(f"{what} has the key", given, KEYS[part], "its keys")
     return given
 
 
-def _check_name(what: str, name: Any, valid: Sequence[str], where: str) -> None:
-    if name not in valid:
-        hint = did_you_mean(str(name), valid)
-        listed = f"; valid: {one_of(valid)}" if len(valid) <= 20 else ""
-        raise UserError(f"{what} {name!r}, which is not among {where}{hint}{listed}")
+def _check_names(what: str, names: Iterable[Any], valid: Collection[Any], where: str) -> None:
+    for name in names:
+        if name not in valid:
+            hint = did_you_mean(name, valid)
+            listed = f"; valid: {one_of(map(str, valid))}" if len(valid) <= 20 else ""
+            raise UserError(f"{what} {name!r}, which is not among {where}{hint}{listed}")
