@@ -19,13 +19,13 @@ from matplotlib.figure import Figure
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
-from tsattn.experiments.configs import full_path, get_at, paths
+from tsattn.experiments.configs import full_path, get_at
 from tsattn.experiments.experiment import NOT_IN_KEY, OF_DATA
 from tsattn.experiments.measuring import device_type
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.entry_run import WorkingFolder, windows_of
 from tsattn.leaderboard.figure import Mark, forest
-from tsattn.leaderboard.plan import Entry, Planner
+from tsattn.leaderboard.plan import Entry, Planner, differences
 from tsattn.leaderboard.records import Records, by_stretch
 from tsattn.leaderboard.runner import Options, Runner
 from tsattn.leaderboard.statistics import Difference
@@ -251,7 +251,10 @@ def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
     runs = [_Run.read(folder) for folder in folders]
     first = runs[0]
     for other in runs[1:]:
-        _check_same_runs(first, other)
+        _check_same_data(first.folder, first.experiment, other.folder, other.experiment, left_out={"path"})
+        if first.fingerprint != other.fingerprint:
+            both = f"{first.folder} and {other.folder}"
+            raise UserError(f"{both} were tested on different values: their data have changed")
     groups: dict[str, list[_Run]] = {}
     for run in runs:
         groups.setdefault(json.dumps(_content(run.experiment), default=str), []).append(run)
@@ -268,7 +271,9 @@ def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
     for name, members in zip(names, groups.values(), strict=True):
         for run in members:
             windows = run.windows.merge(shared, on=keys)
-            rows.append({**run.row, "predictor": name, **_means(windows), **by_stretch(windows, run.row["horizon"])})
+            mse, mae = windows[["squared", "absolute"]].sum() / windows["count"].sum()
+            scores = {"mse": mse, "mae": mae, "windows": len(windows)}
+            rows.append({**run.row, "predictor": name, **scores, **by_stretch(windows, run.row["horizon"])})
     labels = [(row["predictor"], row["seed"]) for row in rows]
     twice = [name for name, seed in labels if labels.count((name, seed)) > 1]
     if twice:
@@ -311,13 +316,6 @@ class _Run:
         return cls(folder, experiment, windows, row, place.noted("fingerprint"))
 
 
-def _check_same_runs(one: _Run, other: _Run) -> None:
-    """Refuse finished runs that were tested on different data."""
-    _check_same_data(one.folder, one.experiment, other.folder, other.experiment, left_out={"path"})
-    if one.fingerprint != other.fingerprint:
-        raise UserError(f"{one.folder} and {other.folder} were tested on different values: their data have changed")
-
-
 def _check_same_data(
     name: str, one: Experiment, other_name: str, other: Experiment, left_out: Collection[str] = ()
 ) -> None:
@@ -353,22 +351,17 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
         left_out = "model.backbone"
     else:
         left_out = _ATTENTION if len(set(attentions)) == len(attentions) else f"{_ATTENTION}.kind"
-    for path in dict.fromkeys(path for content in contents for path in paths(content)):
-        values = [get_at(content, path, None) for content in contents]
-        is_leaf = not all(value is None or isinstance(value, Mapping) for value in values)
-        if is_leaf and any(value != values[0] for value in values) and not path.startswith(left_out):
+    for path, values in differences(contents):
+        if not path.startswith(left_out):
             for part, value in zip(parts, values, strict=True):
                 part += [_name(path, value)] if value is not None and path != _ATTENTION else []
-    return _distinct([", ".join(part) for part in parts])
+    names = [", ".join(part) for part in parts]
+    return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
 
 
 def _kind(attention: Any) -> str:
     layers = attention if isinstance(attention, list) else [] if attention is None else [attention]
     return ",".join(str(one.get("kind") if isinstance(one, Mapping) else one) for one in layers)
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
 
 
 def _name(path: str, value: Any) -> str:
@@ -386,15 +379,6 @@ def _as_given(base: Experiment, path: str, value: Any) -> Any:
     """Return the value of a model; a bare kind that the configuration already has keeps its arguments."""
     given = get_at(base.to_dict(), full_path(path), None)
     return given if isinstance(given, Mapping) and given.get("kind") == value else value
-
-
-def _means(windows: pd.DataFrame) -> dict[str, Any]:
-    count = windows["count"].sum()
-    return {
-        "mse": float(windows["squared"].sum() / count),
-        "mae": float(windows["absolute"].sum() / count),
-        "windows": len(windows),
-    }
 
 
 def _percent(row: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import BACKBONE, get_at, paths, with_values
 from tsattn.experiments.experiment import fingerprint, user_errors
+from tsattn.leaderboard.records import LABELS
 from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
 from tsattn.predictors.ensemble import TRAINING_OPTIONS, Ensemble, member_name
@@ -20,6 +21,7 @@ from tsattn.tuning import HeldData
 
 _ATTENTION = f"{BACKBONE}.attention"
 _HORIZON = "data.init_args.prediction_length"
+_OPTIONS = {"context_length": "data.init_args.context_length", "max_steps": "trainer.max_steps"}  # others: of the model
 _BLANK = {"data": {"class_path": "PublicDataModule", "init_args": {"name": "ETTh1"}}, "model": {}, "trainer": {}}
 
 
@@ -46,7 +48,7 @@ class Entry:
     @property
     def labels(self) -> dict[str, Any]:
         """The columns of a record that name the run."""
-        return {name: getattr(self, name) for name in ("dataset", "horizon", "predictor", "attention", "seed")}
+        return {name: getattr(self, name) for name in LABELS}
 
     def __str__(self) -> str:
         """``ETTh1 96: patchtst, mlr, seed 1``."""
@@ -72,15 +74,11 @@ class Planner:
             for attention in self._attentions(suite, arm)
             for entry in self._entries(suite, data, horizon, arm, attention)
         ]
-        places: dict[str, dict[Any, int]] = {
-            "dataset": {name: number for number, name in enumerate(suite.data)},
-            "horizon": {horizon: number for number, horizon in enumerate(suite.horizons)},
-            "predictor": {name: number for number, name in enumerate(suite.predictors)},
-            "attention": {name: number for number, name in enumerate(["", *suite.attentions])},
-        }
+        orders: dict[str, Sequence[Any]] = {"dataset": [*suite.data], "horizon": suite.horizons}
+        orders |= {"predictor": [*suite.predictors], "attention": ["", *suite.attentions]}
 
         def rank(entry: Entry) -> list[int]:
-            ranks = {name: known[getattr(entry, name)] for name, known in places.items()}
+            ranks = {name: order.index(getattr(entry, name)) for name, order in orders.items()}
             ranks["seed"] = suite.first_seed if entry.seed is None else entry.seed
             return [ranks[name] for name in suite.order]
 
@@ -94,8 +92,7 @@ class Planner:
         blank = Entry(task.data, task.prediction_length, name, "", None)
         own = replace(experiment, seed=(1 if experiment.seed is None else experiment.seed) + number)
         try:
-            predictor = build_predictor(own.model["backbone"])
-            seed = own.seed if predictor.is_trained else None
+            seed = own.seed if _is_trained(own) else None
             return replace(blank, seed=seed, experiment=own, key=self.key(own))
         except UserError as error:
             return replace(blank, reason=str(error))
@@ -137,7 +134,7 @@ class Planner:
             experiment = self._whole(suite, data, horizon, arm, attention)
             self.key(experiment)
             members = member_experiments(experiment, self._parsed).values()
-            is_drawn = build_predictor(experiment.model["backbone"]).is_trained
+            is_drawn = _is_trained(experiment)
         except UserError as error:
             yield replace(blank, reason=str(error))
             return
@@ -241,11 +238,10 @@ def mixed(
     alone = member_experiments(whole, parse)
     for number, part in enumerate(mix.of):
         if part in trained:
-            path = _difference(alone[member_name(number, 0)].to_dict(), parts[part].to_dict())
-            if path is not None:
-                raise UserError(
-                    f"the mix {name} cannot be made of {first} and {part}: they differ in {path}, which members share"
-                )
+            found = next(differences([alone[member_name(number, 0)].to_dict(), parts[part].to_dict()]), None)
+            if found is not None:
+                what = f"they differ in {found[0]}, which members share"
+                raise UserError(f"the mix {name} cannot be made of {first} and {part}: {what}")
     return whole
 
 
@@ -263,33 +259,23 @@ def _is_trained(experiment: Experiment) -> bool:
 def _member(part: Experiment, base: Experiment) -> dict[str, Any]:
     """Describe a member, with its options that differ from `base`, the experiment of the ensemble."""
     member: dict[str, Any] = dict(part.model["backbone"])
-    arguments = predictor_arguments(member["kind"])
-    context, shared = (get_at(one.to_dict(), "data.init_args.context_length") for one in (part, base))
-    if not _is_trained(part):
-        if "context_length" in arguments and member.get("context_length") is None and context != shared:
-            member["context_length"] = context
-        return member
-    for option in TRAINING_OPTIONS:
-        if option in arguments:
-            continue
-        if option == "context_length":
-            own, common = context, shared
-        elif option == "max_steps":
-            own, common = part.trainer[option], base.trainer[option]
-        else:
-            own, common = part.model[option], base.model[option]
-        if own != common:
+    arguments, is_trained = predictor_arguments(member["kind"]), _is_trained(part)
+    contents = part.to_dict(), base.to_dict()
+    for option in TRAINING_OPTIONS if is_trained else ("context_length",):
+        own, shared = (get_at(content, _OPTIONS.get(option, f"model.{option}")) for content in contents)
+        # a trained member takes an option that is no argument of its kind, another an argument that it leaves open
+        if own != shared and (option in arguments) != is_trained and member.get(option) is None:
             member[option] = own
     return member
 
 
-def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """Return the first path at which two experiments differ; None if they are equal."""
-    for path in dict.fromkeys([*paths(one), *paths(other)]):
-        values = [get_at(content, path, None) for content in (one, other)]
-        if values[0] != values[1] and not all(isinstance(value, Mapping) for value in values):
-            return path
-    return None
+def differences(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
+    """The paths at which experiments differ, with their values; mappings differ by their values."""
+    for path in dict.fromkeys(path for content in contents for path in paths(content)):
+        values = [get_at(content, path, None) for content in contents]
+        is_leaf = not all(value is None or isinstance(value, Mapping) for value in values)
+        if is_leaf and any(value != values[0] for value in values):
+            yield path, values
 
 
 def _text(content: Any) -> str:
@@ -304,9 +290,8 @@ def member_experiments(
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
         return found
     seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
-    others = {"context_length": "data.context_length", "max_steps": "trainer.max_steps"}
     for number, member in ((number, one) for number, one in enumerate(ensemble.described) if one.is_trained):
-        values = {others.get(name, f"model.{name}"): value for name, value in member.options.items()}
+        values = {_OPTIONS.get(name, f"model.{name}"): value for name, value in member.options.items()}
         values |= {"model.backbone": member.predictor, "seed_everything": seeds[-1]}  # the largest
         if experiment.model["calibrate"] is True:  # calibration changes no weight
             values["model.calibrate"] = False
