@@ -366,17 +366,14 @@ def _details(analysis: Analysis) -> Iterable[Detail]:
         yield _pairs(analysis)
     yield _all_models(analysis)
     yield _chosen(analysis)
-    published = [(name, *one) for name in analysis.datasets for one in analysis.published(name)]
-    if published:
-        yield _published(published)
+    if published := [*_published(analysis)]:
+        sentences = ["Means over the same horizons. We ran none of these: contexts, tuning and test windows differ."]
+        heads = ["data set", "model", "MSE", "MAE", "context", "all windows", "source"]
+        yield Detail("Published numbers", sentences, PageTable(heads, published))
     if len(analysis.failed):
-        rows = [
-            [*(str(row[name]) for name in ("dataset", "horizon", "predictor", "attention", "seed", "reason"))]
-            for row in analysis.failed.to_dict("records")
-        ]
-        yield Detail(
-            "Failed runs", (), PageTable(["data set", "horizon", "predictor", "attention", "seed", "error"], rows)
-        )
+        rows = [[*map(str, row)] for row in analysis.failed.drop(columns="suite").itertuples(index=False)]
+        heads = ["data set", "horizon", "predictor", "attention", "seed", "error"]
+        yield Detail("Failed runs", (), PageTable(heads, rows))
     caveats = list(dict.fromkeys(one for suite in analysis.suites.values() for one in suite.caveats))
     if caveats:
         yield Detail("Caveats", caveats)
@@ -400,18 +397,16 @@ def _pairs(analysis: Analysis) -> Detail:
 
 
 def _all_models(analysis: Analysis) -> Detail:
+    def cells(means: pd.Series[Any]) -> list[str]:
+        return [*map(_number, means[["mse", "mae", "mase"]]), _size(means["parameters"]), f"{means['seconds']:.0f}"]
+
     rows = []
-    columns = analysis.scores.reset_index()[["dataset", "model", "mse", "mae", "mase", "parameters", "seconds"]]
-    for dataset, model, mse, mae, mase, parameters, seconds in columns.itertuples(index=False):
-        scores = map(_number, (mse, mae, mase))
-        name = _code(analysis.label(dataset, model))
-        rows.append([dataset, name, *scores, _size(parameters), f"{seconds:.0f}"])
-    for place, part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
-        dataset, model = map(str, place)
+    for (dataset, model), means in analysis.scores.iterrows():
+        rows.append([dataset, _code(analysis.label(dataset, model)), *cells(means)])
+    for (dataset, model), part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
         if (dataset, model) not in analysis.scores.index:
-            means = part[["mse", "mae", "mase", "parameters", "seconds"]].mean()
-            cells = [*map(_number, means[:3]), _size(means["parameters"]), f"{means['seconds']:.0f}"]
-            rows.append([dataset, f"{_code(model)} at {_listed(map(str, sorted(part['horizon'])))}", *cells])
+            name = f"{_code(model)} at {_listed(map(str, sorted(part['horizon'])))}"
+            rows.append([dataset, name, *cells(part.mean(numeric_only=True))])
     heads = ["data set", "model", "MSE", "MAE", "MASE", "parameters", "seconds"]
     return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], PageTable(heads, rows))
 
@@ -432,22 +427,12 @@ def _chosen(analysis: Analysis) -> Detail:
     return Detail("Chosen on validation", sentences, PageTable(heads, rows))
 
 
-def _published(published: Sequence[tuple[Any, ...]]) -> Detail:
-    rows = []
-    for dataset, one, mse, mae in published:
-        source = f"{one.source}. {one.note}" if one.note else one.source
-        cells = [
-            one.model,
-            _number(mse),
-            _number(mae),
-            one.context_length,
-            "yes" if one.complete_test else "no",
-            source,
-        ]
-        rows.append([dataset, *cells])
-    sentences = ["Means over the same horizons. We ran none of these: contexts, tuning and test windows differ."]
-    heads = ["data set", "model", "MSE", "MAE", "context", "all windows", "source"]
-    return Detail("Published numbers", sentences, PageTable(heads, rows))
+def _published(analysis: Analysis) -> Iterable[list[str]]:
+    for dataset in analysis.datasets:
+        for one, mse, mae in analysis.published(dataset):
+            windows = "yes" if one.complete_test else "no"
+            source = f"{one.source}. {one.note}" if one.note else one.source
+            yield [dataset, one.model, _number(mse), _number(mae), one.context_length, windows, source]
 
 
 def made(analysis: Analysis) -> Iterable[str]:
