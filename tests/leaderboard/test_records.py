@@ -14,7 +14,7 @@ import yaml
 
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.leaderboard.digest import Digests, conflicts, kind_of
+from tsattn.leaderboard.digest import conflicts, digest_of, kind_of
 from tsattn.leaderboard.records import SCHEMA, Records, by_stretch, read_record, stretch_of, write_record
 
 WINDOWS = 100
@@ -158,10 +158,12 @@ def test_a_kind_is_that_of_predictor_and_attention_without_arguments() -> None:
 def test_a_digest_is_computed_once_and_is_that_of_the_kind(tmp_path: Path) -> None:
     content = {"data": {"class_path": "CO2DataModule"}, "model": {"backbone": {"kind": "patchtst", "d_model": 8}}}
     experiment = Experiment.of(content)
-    found = Digests(tmp_path / "digests.json").of(experiment, "cpu")
+    file = tmp_path / "digests.json"
+    found = digest_of(experiment, "cpu", file)
     assert found is not None
-    assert Digests(tmp_path / "other.json").of(experiment.with_values({"model.learning_rate": 0.1}), "cpu") == found
-    (tmp_path / "digests.json").write_text((tmp_path / "digests.json").read_text().replace(str(found), "7.5"))
-    assert Digests(tmp_path / "digests.json").of(experiment, "cpu") == 7.5
-    assert Digests(tmp_path / "digests.json").of(experiment, "another") == found
-    assert Digests(tmp_path / "digests.json").of(experiment.with_values({"model.backbone": "ridge"}), "cpu") is None
+    changed = experiment.with_values({"model.learning_rate": 0.1})
+    assert digest_of(changed, "cpu", tmp_path / "other.json") == found
+    file.write_text(file.read_text().replace(str(found), "7.5"))
+    assert digest_of(experiment, "cpu", file) == 7.5
+    assert digest_of(experiment, "another", file) == found
+    assert digest_of(experiment.with_values({"model.backbone": "ridge"}), "cpu", file) is None

@@ -33,26 +33,24 @@ _CONTENT = {
 }
 
 
-class Digests:
-    """The digests of kinds of models in a JSON file, each computed once for the code, the libraries and the CPU."""
+def digest_of(experiment: Experiment, cpu: str, file: Path) -> float | None:
+    """The digest of an experiment's kind of model; None for an ensemble or an untrained predictor.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    Each is computed once for the code, the libraries and the CPU, and kept in a JSON file.
+    """
+    predictor = build_predictor(experiment.model["backbone"])
+    if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
+        return None
+    kind = kind_of(experiment.model["backbone"])
+    key = json.dumps([kind, cpu, torch.get_num_threads(), torch.__version__, _code()])
 
-    def of(self, experiment: Experiment, cpu: str) -> float | None:
-        """The digest of an experiment's kind of model; None for an ensemble or an untrained predictor."""
-        predictor = build_predictor(experiment.model["backbone"])
-        if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
-            return None
-        kind = kind_of(experiment.model["backbone"])
-        key = json.dumps([kind, cpu, torch.get_num_threads(), torch.__version__, _code()])
-        known = json.loads(self.file.read_text()) if self.file.exists() else {}
-        if key not in known:
-            found = _digest(json.loads(kind))
-            # another process may have written since
-            known = {**(json.loads(self.file.read_text()) if self.file.exists() else {}), key: found}
-            write_text(self.file, json.dumps(known))
-        return None if known[key] is None else float(known[key])
+    def known() -> dict[str, float | None]:
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    if key not in known():
+        found = _digest(json.loads(kind))
+        write_text(file, json.dumps({**known(), key: found}))  # another process may have written since
+    return known()[key]
 
 
 @cache

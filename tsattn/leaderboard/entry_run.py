@@ -11,7 +11,7 @@ import subprocess
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import device_type, measured, predictor_sizes
 from tsattn.experiments.result import reopened
 from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
-from tsattn.leaderboard.digest import Digests
+from tsattn.leaderboard.digest import digest_of
 from tsattn.leaderboard.plan import member_experiments
 from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor
@@ -117,13 +117,10 @@ class WorkingFolder:
 def held(file: Path, seconds: float = 0.0) -> Iterator[bool]:
     """Hold a lock file; yields whether it was free within these seconds."""
     lock = FileLock(file)
-    try:
+    with suppress(Timeout):
         lock.acquire(timeout=seconds)
-    except Timeout:
-        yield False
-        return
     try:
-        yield True
+        yield lock.is_locked
     finally:
         lock.release()
 
@@ -155,7 +152,7 @@ def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[s
         **_scores(experiment, place),
         "peak_memory": _highest([place, *map(RunFolder, members)]),
         "origin_mse": [_on_origin(work, experiment, place, members, number) for number in range(work.origins)],
-        "digest": Digests(folder.path / "digests.json").of(experiment, cpu_name()),
+        "digest": digest_of(experiment, cpu_name(), folder.path / "digests.json"),
     }
 
 
@@ -222,7 +219,6 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
         "seconds": round(seconds, 3),
         "trained_windows": _trained_windows(facts, data, predictor),
         "pretraining": predictor.pretraining(predictor.task.data),
-        "experiment": experiment.to_yaml(),
         "device": execution.device.type,
         **by_stretch(windows_of(errors), predictor.task.prediction_length),
     }
@@ -286,17 +282,16 @@ def _provenance(work: Work) -> dict[str, Any]:
 
 def git_state() -> str:
     """The commit of the package, with ``+changes`` if files differ from it; empty without git."""
-    home = Path(__file__).parent
 
-    def git(folder: Path, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
-        return done.stdout.strip()
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
     try:
-        top, commit = Path(git(home, "rev-parse", "--show-toplevel")), git(home, "rev-parse", "HEAD")
-        if not git(home, "ls-files", str(Path(__file__))):
+        commit = git("rev-parse", "HEAD")
+        if not git("ls-files", __file__):
             return ""  # tsattn is installed inside the repository of another project
-        changes = git(top, "status", "--porcelain", "--", ".", ":(exclude)benchmarks/results")
+        changes = git("status", "--porcelain", "--", ":/", ":(top,exclude)benchmarks/results")
     except (OSError, subprocess.SubprocessError):
         return ""
     return f"{commit}{'+changes' if changes else ''}"
@@ -306,10 +301,8 @@ def cpu_name() -> str:
     """The model of the CPU, with its family and model number if the system gives them."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
-    known: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        known.setdefault(name.strip(), value.strip())
+    pairs = (line.partition(":") for line in reversed(lines))  # so the first processor counts
+    known = {name.strip(): value.strip() for name, _, value in pairs}
     if "model name" not in known:
         return platform.processor() or platform.machine()
     return f"{known['model name']} (family {known.get('cpu family')}, model {known.get('model')})"

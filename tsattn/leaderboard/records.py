@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -91,7 +91,13 @@ class Records:
     def of(cls, rows: Iterable[Mapping[str, Any]], suites: Mapping[str, str] | None = None) -> Self:
         """Build records from rows, sorted by their labels; missing columns are null."""
         ordered = sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in ("suite", *LABELS)])
-        return cls(pa.Table.from_pylist([_whole(row) for row in ordered], schema=SCHEMA), suites)
+        if unknown := {name for row in ordered for name in row} - set(SCHEMA.names):
+            raise ValueError(f"a record has no column {min(unknown)}")
+        finite = [
+            {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in row.items()}
+            for row in ordered
+        ]
+        return cls(pa.Table.from_pylist(finite, schema=SCHEMA), suites)
 
     @classmethod
     def read(cls, *sources: str | Path) -> Self:
@@ -100,13 +106,16 @@ class Records:
         Raises:
             UserError: if a source holds no records or was changed, or two sources have different results for one key.
         """
-        parts = [_read(_file(source)) for source in sources]
+        parts = [_read(Path(source)) for source in sources]
         if not parts:
             raise UserError(f"name at least one folder with a {FILE}")
         suites = {name: text for part in parts for name, text in part.suites.items()}
         table = pa.concat_tables([part.table for part in parts])
         found = cls(table, suites)
-        found._check_keys()
+        for key, runs in found.frame[found.frame["status"] == "done"].groupby("key"):
+            values = runs["mse"].to_numpy(np.float64)
+            if not np.allclose(values, values[0], rtol=_SAME, atol=0):
+                raise UserError(f"two results of one experiment differ (MSE {values.min()}, {values.max()}); key {key}")
         return found
 
     def __len__(self) -> int:
@@ -143,21 +152,21 @@ class Records:
         is_done = (self.frame["status"] == "done").to_numpy()
         return {key: place for place, key in enumerate(self.frame["key"]) if is_done[place]}
 
-    def write(self, folder: str | Path) -> None:
-        """Write ``records.parquet`` into a folder, whole or not at all.
+    def write(self, folder: str | Path, name: str = FILE) -> None:
+        """Write ``records.parquet``, or a file of another name, into a folder, whole or not at all.
 
         Raises:
             UserError: if it cannot be written.
         """
+        options: dict[str, Any] = {
+            "compression": "zstd",
+            "compression_level": 9,
+            "use_dictionary": [field.name for field in SCHEMA if pa.types.is_string(field.type)],
+            "use_byte_stream_split": ["squared.list.element", "absolute.list.element"],
+            "column_encoding": dict.fromkeys(("origin.list.element", "count.list.element"), "DELTA_BINARY_PACKED"),
+        }
         table = self.table.replace_schema_metadata({_SUITES: json.dumps(self.suites)})
-        write_whole(Path(folder) / FILE, lambda file: _write(table, file))
-
-    def _check_keys(self) -> None:
-        done = self.frame[self.frame["status"] == "done"]
-        for key, runs in done.groupby("key"):
-            values = runs["mse"].to_numpy(np.float64)
-            if not np.allclose(values, values[0], rtol=_SAME, atol=0):
-                raise UserError(f"two results of one experiment differ (MSE {values.min()}, {values.max()}); key {key}")
+        write_whole(Path(folder) / name, lambda file: pq.write_table(table, file, **options))
 
 
 def stretch_of(horizon: int) -> int:
@@ -169,9 +178,7 @@ def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
     """Sum windows (int64 ``origin``, ``squared``, ``absolute``, ``count``) into the error columns of a record."""
     origins, places = np.unique(windows["origin"].to_numpy(np.int64), return_inverse=True)
     length = stretch_of(horizon)
-    stretches = places // length
-    size = int(stretches.max()) + 1 if len(stretches) else 0
-    sums = {name: np.bincount(stretches, windows[name], size) for name in ("squared", "absolute", "count")}
+    sums = {name: np.bincount(places // length, windows[name]) for name in ("squared", "absolute", "count")}
     return {
         "origin": origins[::length].tolist(),
         "squared": _rounded(sums["squared"]).tolist(),
@@ -182,8 +189,7 @@ def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
 
 def write_record(path: Path, row: Mapping[str, Any]) -> None:
     """Write one record to a file, whole or not at all."""
-    table = pa.Table.from_pylist([_whole(row)], schema=SCHEMA)
-    write_whole(path, lambda file: _write(table, file))
+    Records.of([row]).write(path.parent, path.name)
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -192,28 +198,10 @@ def read_record(path: Path) -> dict[str, Any]:
     return dict(row)
 
 
-def _write(table: pa.Table, file: IO[bytes]) -> None:
-    leaves = {name: f"{name}.list.element" for name in _ERRORS}
-    pq.write_table(
-        table,
-        file,
-        compression="zstd",
-        compression_level=9,
-        use_dictionary=[field.name for field in SCHEMA if pa.types.is_string(field.type)],
-        use_byte_stream_split=[leaves["squared"], leaves["absolute"]],
-        column_encoding={leaves["origin"]: "DELTA_BINARY_PACKED", leaves["count"]: "DELTA_BINARY_PACKED"},
-    )
-
-
-def _file(source: str | Path) -> Path:
-    path = Path(source)
-    file = path / FILE if path.is_dir() else path
-    if not file.is_file():
-        raise UserError(f"{path} holds no records; name a folder with a {FILE}")
-    return file
-
-
-def _read(path: Path) -> Records:
+def _read(source: Path) -> Records:
+    path = source / FILE if source.is_dir() else source
+    if not path.is_file():
+        raise UserError(f"{source} holds no records; name a folder with a {FILE}")
     try:
         table = pq.read_table(path, partitioning=None)
     except (OSError, ValueError) as error:
@@ -223,28 +211,13 @@ def _read(path: Path) -> Records:
         raise UserError(f"{path} has no column {missing[0]}, so it holds no records")
     suites = json.loads((table.schema.metadata or {}).get(_SUITES, b"{}"))
     found = Records(table.select(SCHEMA.names).cast(SCHEMA), suites)
-    _check_sums(found, path)
-    return found
-
-
-def _check_sums(records: Records, path: Path) -> None:
-    """Refuse errors over time that do not add up to the score: comparisons would not match the scores."""
-    for key, mse, mae in records.done[["key", "mse", "mae"]].itertuples(index=False):
+    for key, mse, mae in found.done[["key", "mse", "mae"]].itertuples(index=False):
         for metric, score in (("mse", mse), ("mae", mae)):
-            sums, counts, _ = records.errors(key, metric)
+            sums, counts, _ = found.errors(key, metric)
+            # comparisons would not match the scores
             if counts.sum() and not math.isclose(sums.sum() / counts.sum(), score, rel_tol=_SUM):
                 raise UserError(f"{path} was changed: the errors of the key {key} are not those of its {metric}")
-
-
-def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = row.keys() - set(SCHEMA.names)
-    if unknown:
-        raise ValueError(f"a record has no column {min(unknown)}")
-    return {name: _finite(row.get(name)) for name in SCHEMA.names}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return found
 
 
 def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:

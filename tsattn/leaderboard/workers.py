@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from multiprocessing import connection
 from pathlib import Path
@@ -116,9 +115,6 @@ def _run_here(work: Work, path: str) -> None:
                 run_entry(work, folder)
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
-        except BaseException:
-            traceback.print_exc()
-            raise
 
 
 def _end_with(sentinel: int) -> None:
@@ -127,7 +123,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def _connect(address: str, processors: int | None = None) -> Any:
+def _connect(address: str, processors: int) -> Any:
     """Connect to a Ray cluster; the address ``local`` starts one, which ends with this process."""
     ray = import_ray("--ray")
     if address not in ("local", "auto"):  # Ray would try an address without an answer for minutes
