@@ -53,6 +53,7 @@ class Runner:
         self.name, self.text, self.entries = name, text, entries
         self.folder, self.output, self.options, self.say = folder, output, options, say
         self._whole = whole
+        self._unique = [*{entry.key: entry for entry in entries if entry.key}.values()]  # each experiment once
         before = self._written_rows()
         self._recorded = {row["key"]: row for row in before if row["status"] == "done"}
         planned = {entry.key for entry in self._whole}
@@ -60,7 +61,7 @@ class Runner:
         others = [row for row in before if row["key"] not in planned]
         self._kept = [row for row in others if _arm(row) in unplanned]
         self._gone = len(others) - len(self._kept)
-        self._walls: list[tuple[float, float]] = []  # seconds of runs of this process, and of their fits
+        self._seconds = np.zeros(2)  # of runs that this process has started, and of their fits
         self._written = time.monotonic()
 
     @classmethod
@@ -100,12 +101,12 @@ class Runner:
 
     def left(self) -> list[Entry]:
         """The entries still to run, each experiment once."""
-        return [entry for entry in self._unique() if self.state(entry) == "left"]
+        return [entry for entry in self._unique if self.state(entry) == "left"]
 
     def run(self, workers: LocalWorkers | RayWorkers) -> None:
         """Run the remaining entries, and write the records even after an interrupt."""
         if self.options.retry_failed:
-            for entry in self._unique():
+            for entry in self._unique:
                 if self.state(entry) == "failed":
                     self.folder.forget(entry.key)
         if self._gone:
@@ -180,7 +181,8 @@ class Runner:
             self.say(f"failed: {entry}: {(self.row(entry) or {}).get('reason')}")
         if failed:
             self.say(f"run failed ones again with --retry-failed; their output is in {self.folder.path / 'logs'}")
-        for sentence in self.conflicts():
+        rows = [{**row, **entry.labels} for entry in self._whole if (row := self.row(entry))]
+        for sentence in conflicts(Records.of(rows).done):
             self.say(f"warning: {sentence}")
         return True
 
@@ -210,30 +212,17 @@ class Runner:
                     known.setdefault(tuple(getattr(entry, name) for name in names), []).append(row["seconds"])
         if not known:
             return None
-        overhead = (
-            sum(wall for wall, _ in self._walls) / sum(fit for _, fit in self._walls) if self._walls else _OVERHEAD
-        )
+        walls, fits = self._seconds
+        overhead = walls / fits if fits else _OVERHEAD
         total = 0.0
         for entry in left:
             keys = (tuple(getattr(entry, name) for name in names) for names in _ALIKE)
             total += float(np.mean(next(known[key] for key in keys if key in known))) * overhead
         return total / self.options.jobs
 
-    def conflicts(self) -> list[str]:
-        """Warnings about records of one CPU that were trained by different code."""
-        rows = [{**row, **entry.labels} for entry in self._whole if (row := self.row(entry))]
-        return conflicts(Records.of({"suite": self.name, **row} for row in rows).done) if rows else []
-
-    def _unique(self) -> list[Entry]:
-        """The entries, with each experiment once."""
-        first: dict[str, Entry] = {}
-        for number, entry in enumerate(self.entries):
-            first.setdefault(entry.key or str(number), entry)
-        return list(first.values())
-
     def _fail_with_members(self, left: Sequence[Entry]) -> bool:
         """Record entries with a failed member as failed; return whether there were any."""
-        failed = {one.key: self.row(one) or {} for one in self._unique() if self.state(one) == "failed"}
+        failed = {one.key: self.row(one) or {} for one in self._unique if self.state(one) == "failed"}
         lost = [(entry, key) for entry in left for key in entry.members if key in failed]
         for entry, key in lost:
             self._fail(entry, f"a member failed: {failed[key].get('reason')}")
@@ -263,14 +252,12 @@ class Runner:
         if row is None:
             return  # it was interrupted
         if row["seconds"]:
-            self._walls.append((wall, row["seconds"]))
+            self._seconds += wall, row["seconds"]
         said = f"MSE {row['mse']:.4f}, MAE {row['mae']:.4f}" if row["status"] == "done" else f"failed: {row['reason']}"
-        states = Counter(self.state(one) for one in self._unique())
+        ended = len(self._unique) - len(self.left())
         seconds = self.seconds_left()
         left = f"; {duration(seconds)} left" if seconds else ""
-        self.say(
-            f"{states['done'] + states['failed']} of {states.total() - states['does not apply']}  {entry}: {said}{left}"
-        )
+        self.say(f"{ended} of {len(self._unique)}  {entry}: {said}{left}")
 
 
 def _arm(row: Any) -> tuple[Any, ...]:
