@@ -129,21 +129,14 @@ class Analysis:
     @cached_property
     def datasets(self) -> tuple[str, ...]:
         """Names of the data sets, in the order of the suites."""
-        listed = [name for suite in self.suites.values() for name in suite.data]
-        names = set(self.runs["dataset"])
-        return tuple(dict.fromkeys([*(name for name in listed if name in names), *self.runs["dataset"]]))
+        return _ordered(self.runs["dataset"], (name for suite in self.suites.values() for name in suite.data))
 
     @cached_property
     def models(self) -> Mapping[str, tuple[str, ...]]:
         """The models of each data set, in the order of its suite."""
-        order: dict[str, int] = {}
-        for suite in self.suites.values():
-            for name in (label(one, other) for one in suite.predictors for other in ("", *suite.attentions)):
-                order.setdefault(name, len(order))
-        found: dict[str, dict[str, None]] = {name: {} for name in self.datasets}
-        for dataset, _, model in self._runs_of:
-            found[dataset][model] = None
-        return {name: tuple(sorted(own, key=lambda one: order.get(one, len(order)))) for name, own in found.items()}
+        listed = [name for suite in self.suites.values() for name in suite.arms]
+        by_dataset = self.runs.groupby("dataset")["model"]
+        return {name: _ordered(by_dataset.get_group(name), listed) for name in self.datasets}
 
     @cached_property
     def kinds(self) -> Mapping[str, tuple[str, ...]]:
@@ -203,13 +196,12 @@ class Analysis:
     @cached_property
     def horizons(self) -> Mapping[str, tuple[int, ...]]:
         """By data set, the horizons at which its reference attention was run; all if it has none."""
-        found: dict[str, dict[str, set[int]]] = {}
-        for dataset, horizon, model in self._runs_of:
-            found.setdefault(dataset, {}).setdefault(model, set()).add(horizon)
-        return {
-            name: tuple(sorted(set().union(*(found[name][one] for one in self._attentions[name][:1] or found[name]))))
-            for name in self.datasets
-        }
+        found = {}
+        for name in self.datasets:
+            models = self._attentions[name][:1] or self.models[name]
+            runs = self.runs[(self.runs["dataset"] == name) & self.runs["model"].isin(models)]
+            found[name] = tuple(sorted(map(int, runs["horizon"].unique())))
+        return found
 
     @cached_property
     def _runs_of(self) -> Mapping[tuple[str, int, str], Sequence[tuple[int | None, str]]]:
@@ -318,12 +310,8 @@ class Analysis:
                 others = (self._table(dataset, horizon, metric, names) for horizon in self.horizons[dataset])
                 known = next((one for one in map(seed_variance, others) if one.df), variances[0])
                 variances = [one if one.df else known for one in variances]
-            found = difference(
-                tables,
-                weights,
-                horizons=[math.ceil(horizon / stretch_of(horizon)) for horizon in chosen],
-                variances=variances,
-            )
+            lengths = [math.ceil(horizon / stretch_of(horizon)) for horizon in chosen]
+            found = difference(tables, weights, horizons=lengths, variances=variances)
             few = f"{dataset} has too few test windows for two blocks at horizon {max(chosen)}"
             return replace(found, reason=few) if found.blocks < 2 else found  # the reason counts steps, not stretches
         except UserError as error:
@@ -391,11 +379,10 @@ class Analysis:
 
     def _answer(self, question: Question, data: Iterable[str]) -> Answer:
         needed = {*question.arms, question.against}
-        there = tuple(one for one in data if needed <= set(self.models[one]))
         found = {}
-        for one in there:
+        for one in data:
             horizons = [step for step in self.horizons[one] if question.horizons is None or step in question.horizons]
-            if horizons:
+            if horizons and needed <= set(self.models[one]):
                 found[one] = self.difference(one, question.arms, question.against, question.metric, horizons)
         there = tuple(found)
         estimate: Difference | Claim | None = None
@@ -410,15 +397,20 @@ class Analysis:
         return frame.loc[frame["status"] == "failed", ["suite", *LABELS, "reason"]].drop_duplicates()
 
 
-def _kinds(backbone: Any) -> Iterable[str]:
+def _ordered(names: Iterable[str], listed: Iterable[str]) -> tuple[str, ...]:
+    """Names without repetition: first the listed ones in their order, then the others."""
+    own = dict.fromkeys(names)
+    return tuple(dict.fromkeys([*(name for name in listed if name in own), *own]))
+
+
+def _kinds(described: Any) -> Iterable[str]:
     """The kinds in a description: of its predictor, its members and their attentions."""
-    if isinstance(backbone, str):
-        yield backbone
-    elif isinstance(backbone, Mapping):
-        yield str(backbone.get("kind"))
-        for member in backbone.get("members") or ():
-            yield from _kinds(member)
-        attention = backbone.get("attention")
-        for layer in attention if isinstance(attention, list) else [attention]:
-            if layer is not None:
-                yield from _kinds(layer)
+    if isinstance(described, str):
+        yield described
+    elif isinstance(described, list):
+        for part in described:
+            yield from _kinds(part)
+    elif isinstance(described, Mapping):
+        yield str(described.get("kind"))
+        yield from _kinds(described.get("members"))
+        yield from _kinds(described.get("attention"))

@@ -230,7 +230,6 @@ def _lowest(analysis: Analysis, dataset: str) -> str:
 
 
 def _against_linear(analysis: Analysis, reference: str) -> list[str]:
-    """Say how the reference compares with the best linear model."""
     found: dict[str, list[str]] = {}
     for dataset in analysis.datasets:
         linear, models = analysis.linear(dataset), analysis.shown[dataset]
@@ -321,7 +320,6 @@ def _verdicts(analysis: Analysis, dataset: str) -> str:
 
 
 def _rank(verdict: str) -> int:
-    """The order in which verdicts are listed."""
     return ("bet", "wor", "equ", "und").index(verdict[:3])
 
 

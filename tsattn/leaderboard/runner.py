@@ -204,21 +204,17 @@ class Runner:
 
     def seconds_left(self) -> float | None:
         """Estimate the seconds of the remaining runs; None without a finished run."""
-        left, done = self.left(), [(entry, row) for entry in self._whole if (row := self.row(entry))]
         known: dict[tuple[Any, ...], list[float]] = {}
-        for entry, row in done:
-            if row["seconds"] is not None:
-                for names in _ALIKE:
-                    known.setdefault(tuple(getattr(entry, name) for name in names), []).append(row["seconds"])
+        for entry in self._whole:
+            row = self.row(entry)
+            if row is not None and row["seconds"] is not None:
+                for key in _alike(entry):
+                    known.setdefault(key, []).append(row["seconds"])
         if not known:
             return None
         walls, fits = self._seconds
-        overhead = walls / fits if fits else _OVERHEAD
-        total = 0.0
-        for entry in left:
-            keys = (tuple(getattr(entry, name) for name in names) for names in _ALIKE)
-            total += float(np.mean(next(known[key] for key in keys if key in known))) * overhead
-        return total / self.options.jobs
+        total = sum(np.mean(next(known[key] for key in _alike(entry) if key in known)) for entry in self.left())
+        return float(total * (walls / fits if fits else _OVERHEAD) / self.options.jobs)
 
     def _fail_with_members(self, left: Sequence[Entry]) -> bool:
         """Record entries with a failed member as failed; return whether there were any."""
@@ -245,7 +241,6 @@ class Runner:
         return Work(str(entry), entry.key, experiment, labels, *own)
 
     def _end(self, entry: Entry, outcome: str, wall: float) -> None:
-        """Record and print the outcome of a run."""
         if outcome:
             self._fail(entry, outcome)
         row = self.row(entry)
@@ -258,6 +253,11 @@ class Runner:
         seconds = self.seconds_left()
         left = f"; {duration(seconds)} left" if seconds else ""
         self.say(f"{ended} of {len(self._unique)}  {entry}: {said}{left}")
+
+
+def _alike(entry: Entry) -> list[tuple[Any, ...]]:
+    """Names of ever larger groups of similar runs that an entry belongs to."""
+    return [tuple(getattr(entry, name) for name in names) for names in _ALIKE]
 
 
 def _arm(row: Any) -> tuple[Any, ...]:

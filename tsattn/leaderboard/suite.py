@@ -284,6 +284,11 @@ class Suite:
         suite._check_names()
         return suite
 
+    @property
+    def arms(self) -> list[str]:
+        """Names of all predictors, alone and with each attention, whether they are run or not."""
+        return [label(name, attention) for name in self.predictors for attention in ("", *self.attentions)]
+
     def narrowed(self, **parts: Sequence[Any] | int | None) -> Self:
         """The part with these ``data``, ``predictors``, ``attentions`` or ``horizons``, and at most ``seeds`` seeds.
 
@@ -320,7 +325,6 @@ class Suite:
         return range(self.first_seed, self.first_seed + int(count))
 
     def _check_names(self) -> None:
-        """Refuse names that the suite does not have."""
         for name in (*self.data, *self.predictors, *self.attentions):
             if "," in name:
                 raise UserError(f"the name {name!r} has a comma, which joins names of predictors and attentions")
@@ -333,15 +337,14 @@ class Suite:
         for arm in self.predictors.values():
             if arm.mix is not None:
                 _check_names(f"the mix {arm.name} is of", arm.mix.of, single, "predictors, mixes aside")
-        arms = [label(arm, one) for arm in self.predictors for one in ("", *self.attentions)]
         for question in self.questions:
             what = f"the question {question.ask!r} names"
-            _check_names(what, (*question.arms, question.against), arms, "the arms of the suite")
+            _check_names(what, (*question.arms, question.against), self.arms, "the arms of the suite")
             _check_names(what, question.data or (), self.data, "data")
             _check_names(what, question.horizons or (), self.horizons, "horizons")
         _check_names("chosen names", self.chosen, self.data, "data")
         for chosen in self.chosen.values():
-            _check_names("chosen names", chosen, arms, "the arms of the suite")
+            _check_names("chosen names", chosen, self.arms, "the arms of the suite")
 
 
 def label(predictor: str, attention: str = "") -> str:
