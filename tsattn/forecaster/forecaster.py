@@ -376,13 +376,11 @@ class Forecaster:
             UserError: if there is nothing to score.
         """
         from tsattn.evaluation.error_table import check_by
-        from tsattn.forecaster.scores import score_panel
 
         step = whole_number("step", step)
         if by is not None:
             check_by(by)
-        fitted, unseen = self._model.unseen(frame, step, level)
-        return score_panel(fitted, unseen, *self._options.batches, by, detail=detail)
+        return self._model.unseen(frame, step, level).scores(by, detail=detail)
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Plot forecasts with their intervals, after the history.
@@ -417,11 +415,8 @@ class Forecaster:
         Raises:
             UserError: if there is nothing to score, an id is unknown, or `ahead` is beyond the horizon.
         """
-        from tsattn.forecaster.scores import residual_figure
-
         ahead, step = whole_number("ahead", ahead), whole_number("step", step)
-        fitted, unseen = self._model.unseen(frame, step)
-        return residual_figure(fitted, unseen, ids, ahead, *self._options.batches)
+        return self._model.unseen(frame, step).residuals(ids, ahead)
 
     def attention_weights(
         self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None

@@ -101,8 +101,8 @@ class FrameModel:
             raise UserError("intervals of any level need a calibrated model: call fit(frame) first")
         return with_levels(fitted, panel.ids, level)
 
-    def unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
-        """Return the predictor for a frame, and the windows that may be scored."""
+    def unseen(self, frame: Any, step: int, level: Any = None) -> UnseenWindows:
+        """Return the windows of a frame that may be scored."""
         from tsattn.forecaster.scores import UnseenWindows
 
         panel, fitted = self.panel_of(frame, "the frame")
@@ -111,8 +111,8 @@ class FrameModel:
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=3,
             )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
-        return self._with_levels(fitted, unseen.panel, level), unseen
+        unseen = UnseenWindows.of(fitted, self.options.batches, panel, self.series, step)
+        return replace(unseen, fitted=self._with_levels(fitted, unseen.panel, level))
 
     def rolling_forecasts(self, frame: Any, windows: int, step: int | None, refit: bool, level: Any) -> Any:
         """Forecast from rolling origins by models that are trained for it; see `Forecaster.cross_validate`."""
