@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
-from tsattn.batch import Batch
-from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import Description
@@ -458,10 +456,8 @@ class Forecaster:
             levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
         """
         from tsattn.figures.layer_maps import plot_layers
-        from tsattn.predictors.attention_layers import window_title
 
-        found, panel, fitted, batch = self._attention(frame, id, channel, future)
-        title = window_title(fitted, panel, batch, found)
+        found, title = self._attention(frame, id, channel, future)
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
 
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
@@ -509,8 +505,7 @@ class Forecaster:
         if made := [type(one).__name__ for name in watching for one in training.objects(name)]:
             logger.warning("callbacks and loggers given as objects are not saved: %s; use class_path", one_of(made))
         plain = {**self.arguments["training"], **{name: training.described(name) for name in watching}}
-        copula = self._step_copula() if self._sampler(fitted).has_marginals else None
-        saved = SavedModel({**self.arguments, "training": plain}, fitted, series, copula)
+        saved = SavedModel({**self.arguments, "training": plain}, fitted, series, self._step_copula())
         write(path, saved, overwrite=overwrite)
 
     @property
@@ -531,15 +526,14 @@ class Forecaster:
             self.copula = self._sampler(self.result.fitted).copula_of(self.result)
         return self.copula
 
-    def _attention(
-        self, frame: Any, id: Any, channel: str | None, future: Any
-    ) -> tuple[list[AttentionLayer], Panel, FittedPredictor, Batch]:
-        from tsattn.predictors.attention_layers import attention_layers
+    def _attention(self, frame: Any, id: Any, channel: str | None, future: Any) -> tuple[list[AttentionLayer], str]:
+        from tsattn.predictors.attention_layers import attention_layers, window_title
 
         with quiet(frame is None):
             panel, fitted = self._model.panel_of(frame, "the frame", future)
             batch = last_window(fitted, panel, id)
-        return attention_layers(fitted.predictor, batch, channel), panel, fitted, batch
+        layers = attention_layers(fitted.predictor, batch, channel)
+        return layers, window_title(fitted, panel, batch, layers)
 
 
 def load(folder: str | Path) -> Forecaster:

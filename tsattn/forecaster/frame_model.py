@@ -73,13 +73,13 @@ class FrameModel:
 
     def forecasts(self, frame: Any, horizon: int, future: Any, level: Any) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
         """Return forecasts, computed when they are read, and the kind of frame to return them in."""
-        scenarios, made = scenarios_of(future), list[Iterator[pd.DataFrame]]()
-        for name, one in ({None: future} if scenarios is None else scenarios).items():
+        made = list[Iterator[pd.DataFrame]]()
+        for name, one in scenarios_of(future).items():
             is_known = frame is None or bool(made)  # the frame is the same each time
             with quiet() if is_known else contextlib.nullcontext():
                 panel, fitted = self.panel_of(frame, "the frame", one)
                 frames = self._frames(panel, horizon, fitted, level)
-            made.append(frames if scenarios is None else in_scenario(frames, name))
+            made.append(frames if name is None else in_scenario(frames, name))
         if (warning := beyond_training(fitted.predictor, horizon)) is not None:
             warnings.warn(warning, stacklevel=3)
         return self.kind_of(frame, panel), itertools.chain.from_iterable(made)

@@ -73,10 +73,10 @@ def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: S
     return FutureWindows(panel, series, task, fitted.scaler, warns_of_short=False)[found[0]]
 
 
-def scenarios_of(future: Any) -> dict[Any, Any] | None:
-    """Return the frames of several scenarios by name (of a list: from 0); None for a single frame."""
+def scenarios_of(future: Any) -> dict[Any, Any]:
+    """Return the frames of several scenarios by name (of a list: from 0); a single frame by None."""
     if not isinstance(future, list | tuple | Mapping):
-        return None
+        return {None: future}
     named = dict(future) if isinstance(future, Mapping) else dict(enumerate(future))
     if not named:
         raise UserError("future is empty: give a frame, a list of frames, or a dictionary of frames by scenario")

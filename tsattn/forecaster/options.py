@@ -268,8 +268,7 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"{name} has no option {shown(repr(key))}{hint}; valid are {one_of(known)}")
         if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
             raise UserError(f"{key} is given twice, as an argument and in {name}: remove one")
-    options = {key: getattr(part, key, value) for key, value in known.items()}
-    options |= {key: value for key, value in given.items() if key in known} | named
+    options = known | {key: value for key, value in given.items() if key in known} | named
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
     return {key: str(value) if isinstance(value, date) else value for key, value in plain.items()}
 

@@ -46,7 +46,6 @@ class ScoreFrame(pd.DataFrame):
         return ScoreFrame
 
     def __repr__(self) -> str:
-        """The table as text."""
         with pd.option_context("display.float_format", rounded):
             return super().__repr__()
 
