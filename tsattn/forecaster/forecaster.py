@@ -223,8 +223,7 @@ class Forecaster:
         Raises:
             UserError: if the frame cannot be used (the message names series and row), or all series are too short.
         """
-        how = {"warm_start": warm_start, "rescale": rescale, "refit": refit}
-        return self._fit(self._options, frame, folder, checkpoint, **how)
+        return self._fit(self._options, frame, folder, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
 
     def fine_tune(
         self,

@@ -153,12 +153,10 @@ class ForecasterOptions:
         described = given["backbone"] if is_plain else network_for(given["backbone"])
         if attention is not None and isinstance(described, str | Mapping):
             described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
-        predictor, data = build_predictor(described), _group("data", given)
-        is_auto = isinstance(data["context_length"], str) and data["context_length"] == AUTO
-        if is_auto:
-            data["context_length"] = _UNCHOSEN_CONTEXT
-        else:
-            predictor = predictor.with_context(whole_number("context_length", data["context_length"]))
+        predictor, asked = build_predictor(described), _group("data", given)
+        is_auto = isinstance(asked["context_length"], str) and asked["context_length"] == AUTO
+        data = DataOptions(**{**asked, **({"context_length": _UNCHOSEN_CONTEXT} if is_auto else {})})
+        predictor = predictor if is_auto else predictor.with_context(data.context_length)
         calibration_share(given["calibrate"])
         if isinstance(quantiles, str) and quantiles == AUTO:
             quantiles = _QUANTILES if predictor.emits_quantiles else ()
@@ -166,7 +164,7 @@ class ForecasterOptions:
         predictor.check_output(output)
         if keeps and not isinstance(predictor, NetworkPredictor):
             raise UserError(f"checkpoints and save_top_k need a single network, not {predictor.name}: leave them out")
-        return cls(given, predictor, output, is_auto, DataOptions(**data), training)
+        return cls(given, predictor, output, is_auto, data, training)
 
     @cached_property
     def _plain_data(self) -> dict[str, Any]:
