@@ -118,7 +118,14 @@ def open_model(folder: Path, names: Collection[str]) -> SavedModel:
         what = "is a file, not a folder" if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}; valid are the folder of a saved forecaster and the folder of a run")
     run = RunFolder(folder)
-    saved = _of_run(run, names) if run.best.exists() else _read(folder, names)
+    if run.best.exists():
+        fitted, config = fitted_in(run), read_config(run.config)
+        try:
+            saved = SavedModel(run_arguments(fitted, config, names), fitted)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
+    else:
+        saved = _read(folder, names)
     accelerator = saved.arguments.get("accelerator", "auto")
     if accelerator in ACCELERATORS and not has_accelerator(accelerator):
         logger.warning("%s: accelerator %s is not on this machine; using auto", folder, accelerator)
@@ -170,14 +177,6 @@ def _read(folder: Path, names: Collection[str]) -> SavedModel:
 def damaged(folder: Path, why: object) -> UserError:
     """Return the error that says a folder is damaged, and why in a line."""
     return UserError(f"{folder} is damaged: {' '.join(str(why).split())[:200]}")
-
-
-def _of_run(run: RunFolder, names: Collection[str]) -> SavedModel:
-    fitted, config = fitted_in(run), read_config(run.config)
-    try:
-        return SavedModel(run_arguments(fitted, config, names), fitted)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
 
 
 def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
