@@ -142,8 +142,7 @@ class Forecaster:
         accelerator: str = "auto",
         training: TrainingOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        self._given = {name: value for name, value in locals().items() if name != "self"}
-        self._options = ForecasterOptions.of(self._given)
+        self._options = ForecasterOptions.of({name: value for name, value in locals().items() if name != "self"})
         self.arguments = self._options.arguments
         self.predictor: Predictor = self._options.predictor
         if self._options.trains:
@@ -172,14 +171,15 @@ class Forecaster:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all arguments as given; scikit-learn's `clone` calls this. `deep` has no effect."""
-        return dict(self._given)
+        return dict(self._options.given)
 
     def set_params(self, **arguments: Any) -> Forecaster:
         """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
-        for name in arguments.keys() - self._given.keys():
-            hint, valid = where_it_went(name) or did_you_mean(name, self._given), one_of(self._given)
-            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
-        self.__dict__ = vars(type(self)(**{**self._given, **arguments}))
+        given = self._options.given
+        for name in arguments.keys() - given.keys():
+            hint = where_it_went(name) or did_you_mean(name, given)
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {one_of(given)}")
+        self.__dict__ = vars(type(self)(**{**given, **arguments}))
         return self
 
     def __repr__(self) -> str:

@@ -258,8 +258,7 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
     known, named = _defaults(cls), _named(cls, part)
     if isinstance(part, cls):  # an object has its own defaults, which only arguments override
-        literal = {key: getattr(part, key) for key in known}
-        named |= {key: value for key, value in literal.items() if _plain(given.get(key)) in (None, _plain(known[key]))}
+        named |= {key: getattr(part, key) for key in known if _plain(given.get(key)) in (None, _plain(known[key]))}
     for key in named:
         if key not in known:
             hint = " (it is an argument of Forecaster)" if key in given else did_you_mean(key, known)
