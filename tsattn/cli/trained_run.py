@@ -82,8 +82,9 @@ def predict(words: Words) -> None:
         frames: list[pd.DataFrame] = []
         for number, future in enumerate(futures):
             with quiet(number > 0):  # warn about the series only once
-                where = {"input": options.input, "future": future}
-                fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", **where)
+                fitted, data, execution = reopened(
+                    experiment, options.ckpt_path, "predict", input=options.input, future=future
+                )
                 panel, horizon = data.contents[0], options.horizon or fitted.predictor.task.prediction_length
                 if (warning := beyond_training(fitted.predictor, horizon)) is not None:
                     logging.getLogger("tsattn").warning(warning)

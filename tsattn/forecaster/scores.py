@@ -143,13 +143,9 @@ class UnseenWindows:
             predictors[name] = build_predictor(kind)
             predictors[name].build(task, Output())
         known: dict[str, Any] = {
-            **{
-                "units": series.units,
-                "levels": predictor.output.quantiles,
-                "ids": panel.ids,
-                "channels": panel.channels,
-            },
-            **{"seasonal_errors": self.scale, "counts_steps": is_steps(panel.frequency), "by_step": by_step},
+            **{"units": series.units, "levels": predictor.output.quantiles, "seasonal_errors": self.scale},
+            **{"ids": panel.ids, "channels": panel.channels, "counts_steps": is_steps(panel.frequency)},
+            "by_step": by_step,
         }
         tables: dict[str, ErrorTable] = {}
         for name, one in predictors.items():
