@@ -16,7 +16,11 @@ pytestmark = pytest.mark.real_data
     ("name", "horizon", "context", "windows", "mse", "mae"),
     [
         ("ETTh1", 96, 96, 2785, 0.357, 0.385),
-        ("ETTh2", 192, 24, 2689, 0.341, 0.376),
+        ("ETTh1", 720, 24, 2161, 0.425, 0.449),
+        ("ETTh2", 192, 96, 2689, 0.341, 0.376),
+        ("ETTh2", 336, 24, 2545, 0.381, 0.410),
+        pytest.param("ETTm1", 96, 96, 11425, 0.283, 0.338, marks=pytest.mark.slow),
+        pytest.param("ETTm2", 96, 24, 11425, 0.157, 0.248, marks=pytest.mark.slow),
     ],
 )
 def test_the_ridge_reads_its_known_errors_whatever_the_model_s_context(

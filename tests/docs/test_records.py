@@ -61,7 +61,7 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard:
         assert with_part(text, part) == text, f"tsattn report RECORDS --readme {path.relative_to(ROOT)}"
 
 
-@pytest.mark.parametrize("name", ["arena", "equal_training", "earlier_windows", "peers/leaderboard"])
+@pytest.mark.parametrize("name", ["arena", "classic", "equal_training", "earlier_windows", "peers/leaderboard"])
 def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> None:
     write_report(analysis_of(name), tmp_path)
     assert (RECORDS / name / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8")
@@ -77,10 +77,11 @@ def test_attention_hardly_matters_on_ett_by_the_hour(leaderboard: Analysis) -> N
             assert abs(one.percent) < 2
 
 
-def test_the_average_over_many_data_sets_is_what_the_records_say() -> None:
+@pytest.mark.parametrize(("name", "questions"), [("arena", 7), ("classic", 6)])
+def test_answers_over_data_sets_are_those_of_the_records(name: str, questions: int) -> None:
     page = (DOCS / "results.md").read_text("utf-8")
-    answers = [one for one in analysis_of("arena").answers if isinstance(one.estimate, Claim)]
-    assert len(answers) == 7
+    answers = [one for one in analysis_of(name).answers if isinstance(one.estimate, Claim)]
+    assert len(answers) == questions
     for one in answers:
         claim = one.estimate
         assert isinstance(claim, Claim)
@@ -89,6 +90,25 @@ def test_the_average_over_many_data_sets_is_what_the_records_say() -> None:
         )
         counts = f"{claim.better} of {claim.better + claim.worse}"
         assert f"| {one.question.ask} | {middle} % | {low} to {high} % | {counts} | {one.verdict} |" in page
+
+
+def test_what_validation_chose_with_one_recipe_is_what_the_records_say() -> None:
+    analysis, page = analysis_of("classic"), (DOCS / "results.md").read_text("utf-8")
+    assert len(analysis.datasets) == 3
+    for name in analysis.datasets:
+        chosen, lowest = analysis.chosen(name), min(analysis.models[name], key=lambda one: analysis.score(name, one))
+        mse, mae = (analysis.score(name, chosen, metric) for metric in ("mse", "mae"))
+        (row,) = re.findall(rf"^\| {name} \| `.*` \|$", page, re.MULTILINE)
+        assert row.startswith(f"| {name} | `{chosen}` | {mse:.3f} | {mae:.3f} | ")
+        assert row.endswith(f" | `{lowest}` |")
+    found = analysis.difference("ETTh1", ["patchtst, btt"], "patchtst, standard")
+    assert found.verdict() == "worse"
+    assert f"`btt` is {found.percent:.1f} % worse than `standard`." in page
+
+
+def test_the_arena_is_what_its_report_says() -> None:
+    page = (DOCS / "results.md").read_text("utf-8")
+    answers = [one for one in analysis_of("arena").answers if isinstance(one.estimate, Claim)]
     assert {one.verdict for one in answers} <= {"undecided", "equal within 1 %"}, "as README says"
     counts = re.search(r"is better on (\d+) data sets\. It is worse on (\d+) .* undecided on (\d+)", ARENA)
     assert counts is not None

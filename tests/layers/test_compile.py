@@ -69,10 +69,11 @@ def test_floor_division_of_every_rest() -> None:
     """Compiled, `torch.div(..., rounding_mode="floor")` of whole numbers leaves entries unwritten."""
     torch._dynamo.reset()
     compiled = torch.compile(floor_divide, dynamic=True, fullgraph=True)
-    numbers = torch.arange(300) * 4 - 1000
-    for by in (3, 97, 1024):
-        expected = torch.div(numbers, by, rounding_mode="floor")
-        assert torch.equal(compiled(numbers, by), expected)
+    for length in (1, 7, 300):
+        numbers = torch.arange(length) * 4 - 1000
+        for by in (1, 3, 97, 1024):
+            expected = torch.div(numbers, by, rounding_mode="floor")
+            assert torch.equal(compiled(numbers, by), expected)
     large = torch.tensor([2**52 - 1, -(2**52) + 1, 3 * 1024**4 - 1, 3 * 1024**4])
     assert torch.equal(compiled(large, 1024), torch.div(large, 1024, rounding_mode="floor"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import resource
 from pathlib import Path
@@ -280,17 +281,22 @@ def test_its_attention_is_that_among_patches() -> None:
 
 
 @pytest.mark.slow
-def test_a_file_forecasts_what_it_forecasts() -> None:
+@pytest.mark.parametrize("format", ["torch", "onnx"])
+def test_a_file_forecasts_what_it_forecasts(format: str) -> None:
     """Also what has gaps, few values, no season, and no value at all."""
     frame = frame_of(dict.fromkeys("ab", 700)).pivot_table(index="ds", columns="unique_id", values="y")
     forecaster = Forecaster("tiny", context_length=64, **SHORT).fit(frame)
-    content, facts = exported(forecaster.fitted, "onnx")
+    content, facts = exported(forecaster.fitted, format)
     assert facts["inputs"]["context"]["shape"] == ["batch", 64, 2]
     random = np.random.default_rng(0)
     context = np.stack([*(frame.to_numpy()[at : at + 64] for at in (636, 100)), *10 * random.random((6, 64, 2))])
     context[1][random.random((64, 2)) < 0.3] = context[2, :-40] = context[3, :-3] = context[4] = np.nan
-    session = pytest.importorskip("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
-    found, alone = (session.run(None, {"context": one})[0] for one in (context, context[:1]))
+    if format == "torch":
+        program = torch.export.load(io.BytesIO(content)).module()
+        found, alone = (program(context=torch.from_numpy(one)).numpy() for one in (context, context[:1]))
+    else:
+        session = pytest.importorskip("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
+        found, alone = (session.run(None, {"context": one})[0] for one in (context, context[:1]))
     expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
     for one in (found, alone):
         np.testing.assert_allclose(one[0], expected, rtol=1e-4)

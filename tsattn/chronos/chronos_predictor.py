@@ -324,7 +324,9 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             raise UserError(f"context_length of {self.name} must be at most {most}, not {self.context_length}")
         self._find_covariates(self.forecasts)
 
-    check_export = AnyHorizon.refuse_export
+    @override
+    def check_export(self) -> None:
+        self.refuse_export()
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:

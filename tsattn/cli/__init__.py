@@ -71,7 +71,10 @@ def _guarded(words: list[str]) -> int:
     except (KeyboardInterrupt, Exception) as error:
         stop = _interruption(error)
         if stop is not None:
-            print(masked(f"interrupted: {stop or _how_to_resume(words)}"), file=sys.stderr)
+            command = shlex.join(["tsattn", *map(without_password, words)])
+            overwrites = any("overwrite" in word for word in words) or not {*words[:2]} & _WITH_OUTPUT
+            again = f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output file exists'}"
+            print(masked(f"interrupted: {stop or again}"), file=sys.stderr)
             return 130
         if isinstance(error, BrokenPipeError):  # the reader of the output has closed it
             drop_output()
@@ -102,12 +105,6 @@ def _interruption(error: BaseException | None) -> str | None:
         seen.append(error)
         error = error.__cause__ or error.__context__
     return None
-
-
-def _how_to_resume(words: list[str]) -> str:
-    command = shlex.join(["tsattn", *map(without_password, words)])
-    overwrites = any("overwrite" in word for word in words) or not {*words[:2]} & _WITH_OUTPUT
-    return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output file exists'}"
 
 
 def _check_name(name: str, valid: Collection[str], what: str) -> None:

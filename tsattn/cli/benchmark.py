@@ -63,7 +63,11 @@ def compare(words: Words) -> None:
             if options.config is None:
                 raise UserError("name what to compare: --config NAME --attention standard,mlr, or two run folders")
             attention = None if options.attention is None else given_values("--attention", options.attention)
-            plan = Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides)
+            split = [word.partition("=") for word in options.vary or ()]
+            if without := [path for path, equals, _ in split if not equals]:
+                raise UserError(f"--vary needs values: --vary {without[0]}=A,B")
+            varied = {path: given_values(f"--vary {path}", text) for path, _, text in split} or None
+            plan = Plan.of(options.config, attention, varied, options.seeds, overrides)
             command = shlex.join(words.typed)
             runner = plan.runner(options.folder, _how(options, plan.jobs, command), say)
             if not runner.run_all(options.ray, command, lists=options.dry_run):
@@ -82,13 +86,6 @@ def given_overrides(pairs: list[Pair]) -> dict[str, Any]:
     if strange := [name for name, _ in pairs if not name.startswith("--") or "." not in name]:
         raise UserError(f"compare has no option {strange[0]}; see `tsattn compare --help`")
     return {name.removeprefix("--"): as_yaml(name, text) for name, text in pairs}
-
-
-def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
-    split = [word.partition("=") for word in words or ()]
-    if without := [path for path, equals, _ in split if not equals]:
-        raise UserError(f"--vary needs values: --vary {without[0]}=A,B")
-    return {path: given_values(f"--vary {path}", text) for path, _, text in split} or None
 
 
 def given_values(what: str, text: str) -> list[Any]:

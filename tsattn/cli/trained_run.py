@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from tsattn.cli.words import Words, say, session
-from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, number_of, quiet
 from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
-from tsattn.experiments import Experiment, RunFolder
+from tsattn.experiments import RunFolder
 from tsattn.experiments.measuring import extent, group_table, score_table, tables_beside_baselines, title
 from tsattn.experiments.result import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
@@ -23,7 +21,6 @@ from tsattn.figures.layer_maps import plot_layers
 from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
 from tsattn.forecaster.frames import future_frame, in_scenario, last_window
-from tsattn.predictors import Predictor
 from tsattn.predictors.attention_layers import attention_layers, window_title
 from tsattn.predictors.fitted import beyond_training, forecast_batches, with_levels
 
@@ -85,34 +82,30 @@ def predict(words: Words) -> None:
         frames: list[pd.DataFrame] = []
         for number, future in enumerate(futures):
             with quiet(number > 0):  # warn about the series only once
-                frame, data, predictor = _forecast(experiment, options, future)
+                fitted, data, execution = reopened(
+                    experiment, options.ckpt_path, "predict", input=options.input, future=future
+                )
+                panel, horizon = data.contents[0], options.horizon or fitted.predictor.task.prediction_length
+                if (warning := beyond_training(fitted.predictor, horizon)) is not None:
+                    logging.getLogger("tsattn").warning(warning)
+                fitted = with_levels(fitted, panel.ids, options.level)
+                batches = forecast_batches(fitted, panel, data.series, horizon, data.eval_batch_size, execution)
+                predictor = fitted.predictor
+                frame = future_frame(batches, predictor.task, predictor.output, panel)
             frames += in_scenario([frame], number) if len(futures) > 1 else [frame]
         frame = pd.concat(frames, ignore_index=True)
         write_frame(frame, output, options.overwrite)
-        steps, stamps = number_of(options.horizon or data.prediction_length, "step"), frame.iloc[:, 1]
+        steps, stamps = number_of(horizon, "step"), frame.iloc[:, 1]
         # dates suffice if all stamps are midnights
         first, last = (one.date() if are_dates(stamps) else one for one in (stamps.min(), stamps.max()))
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
         say(f"{output}: {steps} of {extent(data)}, {first} to {last}{of_scenarios}, in original units")
         if figure:
-            panel, series = data.contents[0], frame.iloc[:, 0].nunique()
+            series = frame.iloc[:, 0].nunique()
             drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=predictor.title)
             write_figure(drawing, Path(figure), options.overwrite)
             drawn = number_of(series, "channel" if panel.is_wide else "series")
             say(f"{figure}: plot of {drawn if series <= _MOST else f'the first {_MOST} of {drawn}'}")
-
-
-def _forecast(
-    experiment: Experiment, options: Namespace, future: str | None
-) -> tuple[pd.DataFrame, ForecastDataModule, Predictor]:
-    fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input, future=future)
-    panel, horizon = data.contents[0], options.horizon or fitted.predictor.task.prediction_length
-    if (warning := beyond_training(fitted.predictor, horizon)) is not None:
-        logging.getLogger("tsattn").warning(warning)
-    fitted = with_levels(fitted, panel.ids, options.level)
-    forecasts = forecast_batches(fitted, panel, data.series, horizon, data.eval_batch_size, execution)
-    predictor = fitted.predictor
-    return future_frame(forecasts, predictor.task, predictor.output, panel), data, predictor
 
 
 def attention(words: Words) -> None:
@@ -147,7 +140,6 @@ def attention(words: Words) -> None:
             mixed = [name for name in ("query", "key") if frame[name].dtype == object]
             write_frame(frame.astype(dict.fromkeys(mixed, str)), output, options.overwrite)
         else:
-            chosen = {"chosen": options.layer, "heads": options.head, "levels": options.level}
-            drawn = plot_layers(layers, title=head_line, **chosen)
+            drawn = plot_layers(layers, chosen=options.layer, heads=options.head, levels=options.level, title=head_line)
             write_figure(drawn, output, options.overwrite)
         say(f"{output}: attention of {number_of(len(layers), 'layer')}, {head_line}")

@@ -108,7 +108,6 @@ def datasets_check(words: Words) -> None:
 
 
 def _typed(words: Words) -> dict[str, Any]:
-    """The typed options of a table."""
     others = ("output", "overwrite")
     return {name: value for name, value in vars(words.options).items() if value is not None and name not in others}
 

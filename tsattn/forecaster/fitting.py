@@ -11,7 +11,7 @@ from typing import Any
 from tsattn.backbones.task_network import load_checkpoint, read_content
 from tsattn.data import Panel, PanelDataModule
 from tsattn.data.data_options import SPLIT
-from tsattn.errors import UserError, folder_path, one_of, positive_number, shown, whole_number
+from tsattn.errors import UserError, folder_path, one_of, shown
 from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.calibrated import calibration_parts
@@ -99,10 +99,8 @@ def fitted_aside(
 def fine_tuning(options: ForecasterOptions, max_steps: int | None, learning_rate: float | None) -> ForecasterOptions:
     """Return the options of a further training, by default at a tenth of the rate; checkpoints of the fit stay."""
     rate = _TUNED * options.training.learning_rate if learning_rate is None else learning_rate
-    steps = None if max_steps is None else whole_number("max_steps", max_steps)
-    rate = positive_number("learning_rate", rate)
     kept: dict[str, Any] = {} if options.training.checkpoints is None else {"checkpoints": None, "save_top_k": 1}
-    return replace(options, training=replace(options.training, max_steps=steps, learning_rate=rate, **kept))
+    return replace(options, training=replace(options.training, max_steps=max_steps, learning_rate=rate, **kept))
 
 
 def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
-from tsattn.batch import Batch
-from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import Description
@@ -144,8 +142,7 @@ class Forecaster:
         accelerator: str = "auto",
         training: TrainingOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        self._given = {name: value for name, value in locals().items() if name != "self"}
-        self._options = ForecasterOptions.of(self._given)
+        self._options = ForecasterOptions.of({name: value for name, value in locals().items() if name != "self"})
         self.arguments = self._options.arguments
         self.predictor: Predictor = self._options.predictor
         if self._options.trains:
@@ -174,14 +171,15 @@ class Forecaster:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all arguments as given; scikit-learn's `clone` calls this. `deep` has no effect."""
-        return dict(self._given)
+        return dict(self._options.given)
 
     def set_params(self, **arguments: Any) -> Forecaster:
         """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
-        for name in arguments.keys() - self._given.keys():
-            hint, valid = where_it_went(name) or did_you_mean(name, self._given), one_of(self._given)
-            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
-        self.__dict__ = vars(type(self)(**{**self._given, **arguments}))
+        given = self._options.given
+        for name in arguments.keys() - given.keys():
+            hint = where_it_went(name) or did_you_mean(name, given)
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {one_of(given)}")
+        self.__dict__ = vars(type(self)(**{**given, **arguments}))
         return self
 
     def __repr__(self) -> str:
@@ -225,8 +223,7 @@ class Forecaster:
         Raises:
             UserError: if the frame cannot be used (the message names series and row), or all series are too short.
         """
-        how = {"warm_start": warm_start, "rescale": rescale, "refit": refit}
-        return self._fit(self._options, frame, folder, checkpoint, **how)
+        return self._fit(self._options, frame, folder, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
 
     def fine_tune(
         self,
@@ -376,13 +373,11 @@ class Forecaster:
             UserError: if there is nothing to score.
         """
         from tsattn.evaluation.error_table import check_by
-        from tsattn.forecaster.scores import score_panel
 
         step = whole_number("step", step)
         if by is not None:
             check_by(by)
-        fitted, unseen = self._model.unseen(frame, step, level)
-        return score_panel(fitted, unseen, *self._options.batches, by, detail=detail)
+        return self._model.unseen(frame, step, level).scores(by, detail=detail)
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Plot forecasts with their intervals, after the history.
@@ -417,11 +412,8 @@ class Forecaster:
         Raises:
             UserError: if there is nothing to score, an id is unknown, or `ahead` is beyond the horizon.
         """
-        from tsattn.forecaster.scores import residual_figure
-
         ahead, step = whole_number("ahead", ahead), whole_number("step", step)
-        fitted, unseen = self._model.unseen(frame, step)
-        return residual_figure(fitted, unseen, ids, ahead, *self._options.batches)
+        return self._model.unseen(frame, step).residuals(ids, ahead)
 
     def attention_weights(
         self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None
@@ -463,10 +455,8 @@ class Forecaster:
             levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
         """
         from tsattn.figures.layer_maps import plot_layers
-        from tsattn.predictors.attention_layers import window_title
 
-        found, panel, fitted, batch = self._attention(frame, id, channel, future)
-        title = window_title(fitted, panel, batch, found)
+        found, title = self._attention(frame, id, channel, future)
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
 
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
@@ -514,8 +504,7 @@ class Forecaster:
         if made := [type(one).__name__ for name in watching for one in training.objects(name)]:
             logger.warning("callbacks and loggers given as objects are not saved: %s; use class_path", one_of(made))
         plain = {**self.arguments["training"], **{name: training.described(name) for name in watching}}
-        copula = self._step_copula() if self._sampler(fitted).has_marginals else None
-        saved = SavedModel({**self.arguments, "training": plain}, fitted, series, copula)
+        saved = SavedModel({**self.arguments, "training": plain}, fitted, series, self._step_copula())
         write(path, saved, overwrite=overwrite)
 
     @property
@@ -536,15 +525,14 @@ class Forecaster:
             self.copula = self._sampler(self.result.fitted).copula_of(self.result)
         return self.copula
 
-    def _attention(
-        self, frame: Any, id: Any, channel: str | None, future: Any
-    ) -> tuple[list[AttentionLayer], Panel, FittedPredictor, Batch]:
-        from tsattn.predictors.attention_layers import attention_layers
+    def _attention(self, frame: Any, id: Any, channel: str | None, future: Any) -> tuple[list[AttentionLayer], str]:
+        from tsattn.predictors.attention_layers import attention_layers, window_title
 
         with quiet(frame is None):
             panel, fitted = self._model.panel_of(frame, "the frame", future)
             batch = last_window(fitted, panel, id)
-        return attention_layers(fitted.predictor, batch, channel), panel, fitted, batch
+        layers = attention_layers(fitted.predictor, batch, channel)
+        return layers, window_title(fitted, panel, batch, layers)
 
 
 def load(folder: str | Path) -> Forecaster:

@@ -73,13 +73,13 @@ class FrameModel:
 
     def forecasts(self, frame: Any, horizon: int, future: Any, level: Any) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
         """Return forecasts, computed when they are read, and the kind of frame to return them in."""
-        scenarios, made = scenarios_of(future), list[Iterator[pd.DataFrame]]()
-        for name, one in ({None: future} if scenarios is None else scenarios).items():
+        made = list[Iterator[pd.DataFrame]]()
+        for name, one in scenarios_of(future).items():
             is_known = frame is None or bool(made)  # the frame is the same each time
             with quiet() if is_known else contextlib.nullcontext():
                 panel, fitted = self.panel_of(frame, "the frame", one)
                 frames = self._frames(panel, horizon, fitted, level)
-            made.append(frames if scenarios is None else in_scenario(frames, name))
+            made.append(frames if name is None else in_scenario(frames, name))
         if (warning := beyond_training(fitted.predictor, horizon)) is not None:
             warnings.warn(warning, stacklevel=3)
         return self.kind_of(frame, panel), itertools.chain.from_iterable(made)
@@ -101,8 +101,8 @@ class FrameModel:
             raise UserError("intervals of any level need a calibrated model: call fit(frame) first")
         return with_levels(fitted, panel.ids, level)
 
-    def unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
-        """Return the predictor for a frame, and the windows that may be scored."""
+    def unseen(self, frame: Any, step: int, level: Any = None) -> UnseenWindows:
+        """Return the windows of a frame that may be scored."""
         from tsattn.forecaster.scores import UnseenWindows
 
         panel, fitted = self.panel_of(frame, "the frame")
@@ -111,8 +111,8 @@ class FrameModel:
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
                 stacklevel=3,
             )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
-        return self._with_levels(fitted, unseen.panel, level), unseen
+        unseen = UnseenWindows.of(fitted, self.options.batches, panel, self.series, step)
+        return replace(unseen, fitted=self._with_levels(fitted, unseen.panel, level))
 
     def rolling_forecasts(self, frame: Any, windows: int, step: int | None, refit: bool, level: Any) -> Any:
         """Forecast from rolling origins by models that are trained for it; see `Forecaster.cross_validate`."""

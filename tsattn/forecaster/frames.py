@@ -73,10 +73,10 @@ def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: S
     return FutureWindows(panel, series, task, fitted.scaler, warns_of_short=False)[found[0]]
 
 
-def scenarios_of(future: Any) -> dict[Any, Any] | None:
-    """Return the frames of several scenarios by name (of a list: from 0); None for a single frame."""
+def scenarios_of(future: Any) -> dict[Any, Any]:
+    """Return the frames of several scenarios by name (of a list: from 0); a single frame by None."""
     if not isinstance(future, list | tuple | Mapping):
-        return None
+        return {None: future}
     named = dict(future) if isinstance(future, Mapping) else dict(enumerate(future))
     if not named:
         raise UserError("future is empty: give a frame, a list of frames, or a dictionary of frames by scenario")
@@ -118,7 +118,13 @@ class FrameKind:
     def of(cls, frame: Any, panel: Panel) -> FrameKind:
         """Return the kind of a frame that was read as a panel; a lazy frame counts as its computed kind."""
         if isinstance(frame, pd.DataFrame | pd.Series):
-            return cls(period=_period(frame, panel.time_name))
+            # of the column of time; without a column, of the index
+            columns = frame.dtypes.items() if isinstance(frame, pd.DataFrame) else ()
+            levels = [frame.index.get_level_values(number).dtype for number in range(frame.index.nlevels)]
+            kinds: list[Any] = [kind for name, kind in columns if str(name) == panel.time_name] or levels
+            # an offset has another name than its periods, ME and M
+            periods = (kind.name for kind in kinds if isinstance(kind, pd.PeriodDtype))
+            return cls(period=next((name.removeprefix("period[").removesuffix("]") for name in periods), None))
         known = nw.from_native(frame, pass_through=True)
         if not isinstance(known, nw.DataFrame | nw.LazyFrame):
             return cls()
@@ -144,17 +150,6 @@ class FrameKind:
             are_midnights = [name for name in times if (frame[name] == frame[name].dt.normalize()).all()]
             made = made.with_columns(nw.col(*are_midnights).cast(nw.Date)) if are_midnights else made
         return made.to_native()
-
-
-def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
-    """Return the frequency of the periods in the column of time; without a column, in the index."""
-    index = frame.index
-    names = [] if isinstance(frame, pd.Series) else [name for name in frame.columns if str(name) == time_name]
-    levels: list[Any] = [index.get_level_values(number) for number in range(index.nlevels)]
-    parts = [frame[name] for name in names] or levels
-    # an offset has another name than its periods, ME and M
-    periods = (one.dtype.name for one in parts if isinstance(one.dtype, pd.PeriodDtype))
-    return next((name.removeprefix("period[").removesuffix("]") for name in periods), None)
 
 
 def plain_forecast(frame: Any) -> pd.DataFrame:

@@ -118,7 +118,14 @@ def open_model(folder: Path, names: Collection[str]) -> SavedModel:
         what = "is a file, not a folder" if folder.exists() else "is not there"
         raise UserError(f"{folder} {what}; valid are the folder of a saved forecaster and the folder of a run")
     run = RunFolder(folder)
-    saved = _of_run(run, names) if run.best.exists() else _read(folder, names)
+    if run.best.exists():
+        fitted, config = fitted_in(run), read_config(run.config)
+        try:
+            saved = SavedModel(run_arguments(fitted, config, names), fitted)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
+    else:
+        saved = _read(folder, names)
     accelerator = saved.arguments.get("accelerator", "auto")
     if accelerator in ACCELERATORS and not has_accelerator(accelerator):
         logger.warning("%s: accelerator %s is not on this machine; using auto", folder, accelerator)
@@ -172,17 +179,9 @@ def damaged(folder: Path, why: object) -> UserError:
     return UserError(f"{folder} is damaged: {' '.join(str(why).split())[:200]}")
 
 
-def _of_run(run: RunFolder, names: Collection[str]) -> SavedModel:
-    fitted, config = fitted_in(run), read_config(run.config)
-    try:
-        return SavedModel(run_arguments(fitted, config, names), fitted)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
-
-
 def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Return the arguments of a `Forecaster`, of these names, that forecasts and is fitted again as a run was."""
-    task, output = fitted.predictor.task, fitted.predictor.output
+    predictor, task, output = fitted.predictor, fitted.predictor.task, fitted.predictor.output
     given = dict((config.get("data") or {}).get("init_args") or {})
     model, trainer = (dict(config.get(part) or {}) for part in ("model", "trainer"))
     seed = config.get("seed_everything")
@@ -206,14 +205,8 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
     asked = {name: model[name] for name in ("distribution", "calibrate") if model.get(name) is not None}
-    described = {"backbone": _description(fitted.predictor), "quantiles": list(output.quantiles)}
-    return {**described, **asked, **nested(data, training, names)}
-
-
-def _description(predictor: Predictor) -> dict[str, Any]:
-    """Return the description of a predictor, with its context length if that is not the run's."""
-    description = predictor.description
-    if predictor.needs_fit or "context_length" not in description:
-        return description
-    own = description["context_length"] or predictor.context_length
-    return description if own == predictor.task.context_length else {**description, "context_length": own}
+    backbone = predictor.description
+    if not predictor.needs_fit and "context_length" in backbone:
+        own = backbone["context_length"] or predictor.context_length
+        backbone = backbone if own == task.context_length else {**backbone, "context_length": own}
+    return {"backbone": backbone, "quantiles": list(output.quantiles), **asked, **nested(data, training, names)}

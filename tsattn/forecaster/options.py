@@ -153,12 +153,10 @@ class ForecasterOptions:
         described = given["backbone"] if is_plain else network_for(given["backbone"])
         if attention is not None and isinstance(described, str | Mapping):
             described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
-        predictor, data = build_predictor(described), _group("data", given)
-        is_auto = isinstance(data["context_length"], str) and data["context_length"] == AUTO
-        if is_auto:
-            data["context_length"] = _UNCHOSEN_CONTEXT
-        else:
-            predictor = predictor.with_context(whole_number("context_length", data["context_length"]))
+        predictor, asked = build_predictor(described), _group("data", given)
+        is_auto = isinstance(asked["context_length"], str) and asked["context_length"] == AUTO
+        data = DataOptions(**{**asked, **({"context_length": _UNCHOSEN_CONTEXT} if is_auto else {})})
+        predictor = predictor if is_auto else predictor.with_context(data.context_length)
         calibration_share(given["calibrate"])
         if isinstance(quantiles, str) and quantiles == AUTO:
             quantiles = _QUANTILES if predictor.emits_quantiles else ()
@@ -166,7 +164,7 @@ class ForecasterOptions:
         predictor.check_output(output)
         if keeps and not isinstance(predictor, NetworkPredictor):
             raise UserError(f"checkpoints and save_top_k need a single network, not {predictor.name}: leave them out")
-        return cls(given, predictor, output, is_auto, DataOptions(**data), training)
+        return cls(given, predictor, output, is_auto, data, training)
 
     @cached_property
     def _plain_data(self) -> dict[str, Any]:
@@ -260,16 +258,14 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
     known, named = _defaults(cls), _named(cls, part)
     if isinstance(part, cls):  # an object has its own defaults, which only arguments override
-        literal = {key: getattr(part, key) for key in known}
-        named |= {key: value for key, value in literal.items() if _plain(given.get(key)) in (None, _plain(known[key]))}
+        named |= {key: getattr(part, key) for key in known if _plain(given.get(key)) in (None, _plain(known[key]))}
     for key in named:
         if key not in known:
             hint = " (it is an argument of Forecaster)" if key in given else did_you_mean(key, known)
             raise UserError(f"{name} has no option {shown(repr(key))}{hint}; valid are {one_of(known)}")
         if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
             raise UserError(f"{key} is given twice, as an argument and in {name}: remove one")
-    options = {key: getattr(part, key, value) for key, value in known.items()}
-    options |= {key: value for key, value in given.items() if key in known} | named
+    options = known | {key: value for key, value in given.items() if key in known} | named
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
     return {key: str(value) if isinstance(value, date) else value for key, value in plain.items()}
 

@@ -82,15 +82,7 @@ class PathSampler:
         self._family = distribution(predictor.output) if isinstance(predictor, NetworkPredictor) else None
         # normal scores of the quantile levels `(Q,)`
         self._known: Tensor = torch.special.ndtri(torch.tensor(predictor.output.quantiles, dtype=torch.float64))
-        self.has_marginals = self._family is not None or len(self._known) > 1
-
-    def _check_marginals(self) -> None:
-        if not self.has_marginals:
-            ask = "give the Forecaster quantiles=[0.1, 0.5, 0.9], or a distribution"
-            if not self._predictor.emits_quantiles:
-                ask = "choose another backbone"
-            what = "forecasts points, and sample paths need quantiles or a distribution"
-            raise UserError(f"{self._predictor.name} {what}: {ask}")
+        self._has_marginals = self._family is not None or len(self._known) > 1
 
     def _of_parameters(self, batch: Batch, compute: Callable[[Tensor, Batch], Tensor]) -> Tensor:
         """Compute from the parameters of the forecast distribution, float64."""
@@ -155,14 +147,10 @@ class PathSampler:
         return StepCopula.of(rows[np.asarray(spread(len(rows), _MOST_WINDOWS))])
 
     def copula_of(self, result: Result) -> StepCopula | None:
-        """Find the copula in the validation windows of a fit; None without any, or for a predictor that draws paths."""
-        if self._draws:
+        """Find the copula in the validation windows of a fit; None without any, or without a use for it."""
+        if self._draws or not self._has_marginals or "val" not in result.data.parts:
             return None
-        self._check_marginals()
-        data, predictor = result.data, self._predictor
-        if "val" not in data.parts:
-            return None
-        return self._copula(data.windows("val", **predictor.cut))
+        return self._copula(result.data.windows("val", **self._predictor.cut))
 
     def _copula_in(self, panel: Panel) -> StepCopula:
         """Find the copula in all windows of a panel, which the predictor may have been trained on."""
@@ -182,7 +170,11 @@ class PathSampler:
         if _SAMPLE in (panel.id_name, panel.time_name):
             raise UserError(f"rename column {_SAMPLE} of the series: the frame of paths has a column of that name")
         if not self._draws:
-            self._check_marginals()
+            if not self._has_marginals:
+                mend = "give the Forecaster quantiles=[0.1, 0.5, 0.9], or a distribution"
+                ask = mend if self._predictor.emits_quantiles else "choose another backbone"
+                what = "forecasts points, and sample paths need quantiles or a distribution"
+                raise UserError(f"{self._predictor.name} {what}: {ask}")
             copula = self._copula_in(panel) if copula is None else copula
             windows, steps = copula.ranks.shape
             needed = max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)

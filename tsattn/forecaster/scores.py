@@ -46,7 +46,6 @@ class ScoreFrame(pd.DataFrame):
         return ScoreFrame
 
     def __repr__(self) -> str:
-        """The table as text."""
         with pd.option_context("display.float_format", rounded):
             return super().__repr__()
 
@@ -58,16 +57,20 @@ class ScoreFrame(pd.DataFrame):
 
 @dataclass(frozen=True)
 class UnseenWindows:
-    """Windows that a predictor has not seen: the origins of each series, and the scale `(S, C)` that divides MASE."""
+    """Windows that a predictor has not seen, and the predictor, which forecasts them in batches of a size."""
 
+    fitted: FittedPredictor
+    batches: tuple[int, Execution]
     panel: Panel
-    origins: list[range]
-    scale: NDArray[np.float64]
+    origins: list[range]  # of each series
+    scale: NDArray[np.float64]  # (S, C) divides MASE
 
     @classmethod
-    def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
+    def of(
+        cls, fitted: FittedPredictor, batches: tuple[int, Execution], panel: Panel, seen: FittedSeries | None, step: int
+    ) -> UnseenWindows:
         """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known."""
-        named = None if series is None else series.named_as(panel)
+        task, named = fitted.predictor.task, None if seen is None else seen.named_as(panel)
         first = np.zeros(len(panel), np.int64)
         if named is not None:
             panel, first = _after(panel, named, task)
@@ -95,7 +98,66 @@ class UnseenWindows:
             for name, error in zip(named.panel.ids, named.seasonal_error, strict=True):
                 if name in number and name in named.trained_until:
                     scale[number[name]] = error
-        return cls(panel, origins, scale)
+        return cls(fitted, batches, panel, origins, scale)
+
+    def scores(self, by: str | None, *, detail: bool) -> ScoreFrame:
+        """Score the predictor, the seasonal naive forecast and persistence, see `Forecaster.evaluate`."""
+        if by is not None:
+            check_group(by, self.panel.id_name)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) if by in ("series", "origin") else None
+            tables = self._measured(by_step=by == "step", folder=path)
+            whole = {name: table.scores() for name, table in tables.items()} if by is None else {}
+            scores = pd.DataFrame.from_dict(whole, orient="index") if by is None else scores_by(tables, by, self.panel)
+        covered = [name for name in map(str, scores) if name.startswith("coverage_") and not name.endswith(BY_CHANNEL)]
+        columns = (*_COLUMNS, *covered, *(_DETAILS if detail else ()))
+        left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in columns]
+        names = ["windows", *(f"{score}{BY_CHANNEL}" for score in columns)]
+        found = [name for name in names if name in scores] + [name for name in left_out if scores[name].any()]
+        return ScoreFrame(scores[found].rename(columns=short_name))
+
+    def residuals(self, ids: Any, ahead: int) -> Figure:
+        """Plot residuals, and errors by step next to the baselines, see `Forecaster.plot_residuals`."""
+        from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
+
+        chosen = ids if ids is None else [ids] if np.isscalar(ids) else list(ids)
+        recorder = ResidualRecorder(self.panel, chosen, ahead)
+        looked_at = set(recorder.series)
+        origins = [rows if number in looked_at else range(0) for number, rows in enumerate(self.origins)]
+        tables = replace(self, origins=origins)._measured(by_step=True, watch=recorder)
+        errors = {name: table.step_scores("mae_scaled", recorder.channels) for name, table in tables.items()}
+        what = f", {shown(chosen[0])}" if chosen is not None and len(chosen) == 1 else ""
+        return plot_residuals(recorder.finish(), errors, f"Residuals of {self.fitted.predictor.title}{what}")
+
+    def _measured(
+        self, *, by_step: bool, folder: Path | None = None, watch: Callable[[ScoredBatch], None] | None = None
+    ) -> dict[str, ErrorTable]:
+        """Measure the predictor and both baselines, by name; `folder` takes rows if they are too many for memory."""
+        predictor, panel, (batch_size, execution) = self.fitted.predictor, self.panel, self.batches
+        task = predictor.task
+        history = np.array([rows.start for rows in self.origins])  # no scale may use rows that are scored
+        series = scaled_series(panel, self.fitted.scaler, history)
+        predictors = {predictor.name: predictor}
+        season = f"seasonal naive ({task.season_length} steps)"
+        for name, kind in ((season, "seasonal_naive"), ("persistence", "persistence")):
+            predictors[name] = build_predictor(kind)
+            predictors[name].build(task, Output())
+        known: dict[str, Any] = {
+            **{"units": series.units, "levels": predictor.output.quantiles, "seasonal_errors": self.scale},
+            **{"ids": panel.ids, "channels": panel.channels, "counts_steps": is_steps(panel.frequency)},
+            "by_step": by_step,
+        }
+        tables: dict[str, ErrorTable] = {}
+        for name, one in predictors.items():
+            windows = WindowDataset(series, self.origins, one.context_length, task.prediction_length, one.seasons)
+            # its own generator: torch's would be drawn from, and disturb a training in another thread
+            loader = DataLoader(
+                windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator()
+            )
+            path = None if folder is None else folder / f"{len(tables)}.parquet"
+            seen = watch if one is predictor else None
+            tables[name] = measure(one.on(execution), loader, path=path, watch=seen, in_units=one.in_units, **known)
+        return tables
 
 
 def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArray[np.int64]]:
@@ -127,80 +189,3 @@ def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArr
             if name in ends:
                 seen[place] = max(seen[place], panel.time_of(place).searchsorted(ends[name], side="right"))
     return panel, seen
-
-
-def score_panel(
-    fitted: FittedPredictor,
-    unseen: UnseenWindows,
-    batch_size: int,
-    execution: Execution,
-    by: str | None = None,
-    *,
-    detail: bool = False,
-) -> ScoreFrame:
-    """Score a predictor, the seasonal naive forecast and persistence on the same windows, see `Forecaster.evaluate`."""
-    if by is not None:
-        check_group(by, unseen.panel.id_name)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) if by in ("series", "origin") else None
-        tables = measured_tables(fitted, unseen, batch_size, execution, by_step=by == "step", folder=path)
-        whole = {name: table.scores() for name, table in tables.items()} if by is None else {}
-        scores = pd.DataFrame.from_dict(whole, orient="index") if by is None else scores_by(tables, by, unseen.panel)
-    covered = [name for name in map(str, scores) if name.startswith("coverage_") and not name.endswith(BY_CHANNEL)]
-    columns = (*_COLUMNS, *covered, *(_DETAILS if detail else ()))
-    left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in columns]
-    names = ["windows", *(f"{score}{BY_CHANNEL}" for score in columns)]
-    found = [name for name in names if name in scores] + [name for name in left_out if scores[name].any()]
-    return ScoreFrame(scores[found].rename(columns=short_name))
-
-
-def residual_figure(
-    fitted: FittedPredictor, unseen: UnseenWindows, ids: Any, ahead: int, batch_size: int, execution: Execution
-) -> Figure:
-    """Plot residuals of a predictor, and its errors by step next to the baselines, see `Forecaster.plot_residuals`."""
-    from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
-
-    chosen = ids if ids is None else [ids] if np.isscalar(ids) else list(ids)
-    recorder = ResidualRecorder(unseen.panel, chosen, ahead)
-    looked_at = set(recorder.series)
-    origins = [rows if number in looked_at else range(0) for number, rows in enumerate(unseen.origins)]
-    some = replace(unseen, origins=origins)
-    tables = measured_tables(fitted, some, batch_size, execution, by_step=True, watch=recorder)
-    errors = {name: table.step_scores("mae_scaled", recorder.channels) for name, table in tables.items()}
-    what = f", {shown(chosen[0])}" if chosen is not None and len(chosen) == 1 else ""
-    return plot_residuals(recorder.finish(), errors, f"Residuals of {fitted.predictor.title}{what}")
-
-
-def measured_tables(
-    fitted: FittedPredictor,
-    unseen: UnseenWindows,
-    batch_size: int,
-    execution: Execution,
-    *,
-    by_step: bool = False,
-    folder: Path | None = None,
-    watch: Callable[[ScoredBatch], None] | None = None,
-) -> dict[str, ErrorTable]:
-    """Measure a predictor and both baselines, by name; `folder` takes rows if they are too many for memory."""
-    predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
-    task, output = predictor.task, predictor.output
-    history = np.array([rows.start for rows in origins])  # no scale may use rows that are scored
-    series = scaled_series(panel, fitted.scaler, history)
-    predictors = {predictor.name: predictor}
-    season = f"seasonal naive ({task.season_length} steps)"
-    for name, kind in ((season, "seasonal_naive"), ("persistence", "persistence")):
-        predictors[name] = build_predictor(kind)
-        predictors[name].build(task, Output())
-    known: dict[str, Any] = {
-        **{"units": series.units, "levels": output.quantiles, "ids": panel.ids, "channels": panel.channels},
-        **{"seasonal_errors": unseen.scale, "counts_steps": is_steps(panel.frequency), "by_step": by_step},
-    }
-    tables: dict[str, ErrorTable] = {}
-    for name, one in predictors.items():
-        windows = WindowDataset(series, origins, one.context_length, task.prediction_length, one.seasons)
-        # its own generator: torch's would be drawn from, and disturb a training in another thread
-        loader = DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())
-        path = None if folder is None else folder / f"{len(tables)}.parquet"
-        seen = watch if one is predictor else None
-        tables[name] = measure(one.on(execution), loader, path=path, watch=seen, in_units=one.in_units, **known)
-    return tables

@@ -229,7 +229,8 @@ def _explained(sentence: str, end: str = "") -> Iterator[None]:
         cause = error
         while isinstance(cause.__cause__, Exception):
             cause = cause.__cause__
-        raise UserError(f"{sentence}: {type(cause).__name__}: {first_line(cause)}{end}") from error
+        said = dict.fromkeys([type(cause).__name__, first_line(cause)])  # an error without text is its class alone
+        raise UserError(f"{sentence}: {': '.join(said)}{end}") from error
     finally:
         for one, level in levels.items():
             one.setLevel(level)

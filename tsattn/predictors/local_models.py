@@ -70,7 +70,9 @@ class LocalModel(AnyHorizon):
     def with_context(self, context_length: int) -> Predictor:
         return self if self._rows else type(self)(season_length=self._season, context_length=context_length)
 
-    check_export = AnyHorizon.refuse_export
+    @override
+    def check_export(self) -> None:
+        self.refuse_export()
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:

@@ -24,8 +24,7 @@ class RepeatedSteps(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        L = self.context_length
-        seasons = {} if batch.units is None else batch.units.seasons
+        L, seasons = self.context_length, {} if batch.units is None else batch.units.seasons
         last = seasons[L].scaled if L in seasons else last_context(batch, L).past
         return self._repeated(last, self.task.prediction_length)
 

@@ -119,8 +119,7 @@ class Ridge(ClosedForm):
     @property
     @override
     def summary(self) -> str:
-        context = self._own_length or "chosen"
-        return f"ridge (context {context}), in closed form"
+        return f"ridge (context {self._own_length or 'chosen'}), in closed form"
 
     @property
     def reads_time(self) -> bool:
