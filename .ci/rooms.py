@@ -20,7 +20,7 @@ CEILINGS = {
     ("experiments",): 1600,
     ("forecaster",): 2300,
     ("tuning",): 900,
-    ("leaderboard",): 4200,
+    ("leaderboard",): 4100,
     ("cli",): 1600,
     ("figures", "diagnosis", "peers"): 1600,
     ("",): 1100,

@@ -45,12 +45,15 @@ def digest_of(experiment: Experiment, cpu: str, file: Path) -> float | None:
     key = json.dumps([kind, cpu, torch.get_num_threads(), torch.__version__, _code()])
 
     def known() -> dict[str, float | None]:
-        return json.loads(file.read_text()) if file.exists() else {}
+        found: dict[str, float | None] = json.loads(file.read_text()) if file.exists() else {}
+        return found
 
-    if key not in known():
+    kept = known()
+    if key not in kept:
         found = _digest(json.loads(kind))
-        write_text(file, json.dumps({**known(), key: found}))  # another process may have written since
-    return known()[key]
+        kept = {**known(), key: found}  # another process may have written since
+        write_text(file, json.dumps(kept))
+    return kept[key]
 
 
 @cache

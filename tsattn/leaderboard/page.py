@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -399,11 +399,12 @@ def _all_models(analysis: Analysis) -> Detail:
         return [*map(_number, means[["mse", "mae", "mase"]]), _size(means["parameters"]), f"{means['seconds']:.0f}"]
 
     rows = []
-    for (dataset, model), means in analysis.scores.iterrows():
+    for place, means in analysis.scores.iterrows():
+        dataset, model = cast("tuple[Any, Any]", place)
         rows.append([dataset, _code(analysis.label(dataset, model)), *cells(means)])
     for (dataset, model), part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
         if (dataset, model) not in analysis.scores.index:
-            name = f"{_code(model)} at {_listed(map(str, sorted(part['horizon'])))}"
+            name = f"{_code(str(model))} at {_listed(map(str, sorted(part['horizon'])))}"
             rows.append([dataset, name, *cells(part.mean(numeric_only=True))])
     heads = ["data set", "model", "MSE", "MAE", "MASE", "parameters", "seconds"]
     return Detail("All models", ["Means over horizons and seeds. Seconds are of one training."], PageTable(heads, rows))

@@ -465,9 +465,10 @@ def _question(given: Any) -> Question:
 
 
 def _limits(given: Mapping[str, Any], name: str) -> Limits:
-    readers: dict[str, Callable[[Any, str], Any]] = {"horizons": _horizons, "seeds": _seeds}
+    readers: dict[str, Callable[[Any, str], Any]] = {**dict.fromkeys(_LIMITS, _names), "horizons": _horizons}
+    readers["seeds"] = _seeds
     asked = {key: given[key] for key in _LIMITS if given.get(key) is not None}
-    return Limits(**{key: readers.get(key, _names)(one, f"{key} of {name}") for key, one in asked.items()})
+    return Limits(**{key: readers[key](one, f"{key} of {name}") for key, one in asked.items()})
 
 
 def _named(listed: Sequence[SuiteData]) -> dict[str, SuiteData]:
