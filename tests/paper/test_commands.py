@@ -127,7 +127,7 @@ def test_every_suite_can_be_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         values |= {"data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
     least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))] or [*suite.data]
     # the other predictors differ in their widths and learning rates
-    some = replace(suite, values=values, seeds=1).narrowed(data=least[:1], predictors=[*suite.predictors][:2])
+    some = replace(suite, values=values).narrowed(seeds=1, data=least[:1], predictors=[*suite.predictors][:2])
     entries = Planner().plan(some)
     reasons = {entry.reason for entry in entries if entry.reason}
     # four levels of equal ranks need heads of four components
