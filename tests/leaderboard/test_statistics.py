@@ -171,6 +171,8 @@ def test_a_claim_is_a_random_effects_mean_with_the_jackknifes_error() -> None:
     assert (found.df, found.better, found.worse) == (4, 3, 2)
     assert found.sign_p == pytest.approx(stats.binomtest(3, 5).pvalue)
     assert found.verdict() == "undecided"
+    agreeing = over_data_sets({name: estimate(0.01, 0.006) for name in "abc"})
+    assert agreeing.standard_error == pytest.approx(0.006 / math.sqrt(3)), "that three agree may be chance"
 
 
 def test_data_sets_of_one_source_count_as_one() -> None:
@@ -239,7 +241,7 @@ def test_equal_models_are_equal_and_variances_can_be_lent() -> None:
     assert (found.percent, found.standard_error, found.p_value) == (0, 0, 1)
     assert found.verdict() == "equal within 1 %"
     same = over_data_sets({"a": estimate(0.0, 0.0), "b": estimate(0.0, 0.0)})
-    assert (same.estimate, same.standard_error, same.verdict()) == (0, 0, "equal within 1 %")
+    assert (same.estimate, same.standard_error, same.verdict()) == (0, pytest.approx(0, abs=1e-6), "equal within 1 %")
     table = {"mlr": constant(1.0), "standard": constant(2.0)}
     found = difference([table], PAIR, horizons=[1], variances=[SeedVariance({"other": (0.0002, 7)})])
     assert (found.standard_error, found.df) == (pytest.approx(0.02), pytest.approx(7))
