@@ -54,7 +54,12 @@ def test_models_are_told_by_what_they_are_made_of() -> None:
     ]
     analysis = Analysis(Records.of(found))
     assert analysis.shown["ETTh1"] == (STANDARD, MLR, "patchtst, swa")
-    assert analysis.linear("ETTh1") == "ridges"
+    assert analysis.linear("ETTh1") == "ridge"
+    assert Analysis(Records.of([one for one in found if one["predictor"] != "ridge"])).linear("ETTh1") == "ridges"
+    lengths = [row("ETTh1", 24, f"ridge_{place}", shift=place, validation_mse=0.1 / place) for place in (1, 2)]
+    lengths[0]["experiment"] = lengths[1]["experiment"] = row("ETTh1", 24, "ridge")["experiment"]
+    of_ridges = Analysis(Records.of([*found, *lengths]))
+    assert of_ridges.linear("ETTh1") == "ridge_2", "chosen on validation, though its test error is higher"
     assert set(analysis.naive("ETTh1")) == {"persistence", "seasonal_naive"}
     assert analysis.chosen("ETTh1") == "oracle"
     assert analysis.chosen("ETTh1", attention=True) == "mix, swa"

@@ -51,14 +51,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_answer_is_a_few_sentences() -> None:
-    first, second, *intervals, last = page_of(analysis()).answer
+    first, second, *intervals, by_set, mean = page_of(analysis()).answer
     assert first == "On average over 3 of 3 data sets, `mlr` is better than `standard`."
     assert second == "Intervals (95 %) of the mean differences:"
     assert [re.sub(r"\d+\.\d", "x", text) for text in sorted(intervals)] == [
         f"`mlr` {MINUS}x % to {MINUS}x %.",
-        "`swa` +x % to +x %.",
+        f"`swa` {MINUS}x % to +x %.",
     ]
-    assert last == "Compared with the best linear model, `standard` is better on 3 data sets."
+    assert by_set == "Compared with the ridge, `standard` is better on 3 data sets."
+    assert mean.startswith(f"Its mean difference is {MINUS}3.8 % ({MINUS}")
+    assert mean.endswith("): better.")
+    both = [*rows("ETTh1", 24, {"standard": 0.0, "mlr": -3.0}), *rows("ETTh2", 24, {"standard": 0.0, "mlr": 3.0})]
+    first = page_of(analysis(Records.of(both))).answer[0]
+    assert first == "On ETTh1 and ETTh2, `mlr` on ETTh1 is better than `standard`, and `mlr` on ETTh2 is worse."
     undecided = page_of(analysis(Records.of(rows("ETTh1", 24, {"standard": 0.0, "swa": 9.0}))))
     assert undecided.answer[0] == "On ETTh1, no attention is measurably better than `standard`, and `swa` is worse."
     assert undecided.table.rows[0][-1] == "`swa` +9.0 % (+7.7 to +10.3) worse"
@@ -67,7 +72,7 @@ def test_the_answer_is_a_few_sentences() -> None:
 def test_the_table_has_a_column_for_each_attention_and_the_lowest_error_in_bold() -> None:
     table = page_of(analysis()).table
     assert [*table.heads] == [
-        *("data set", "`standard`", "`mlr`", "`swa`", "best linear", "seasonal naive", "verdict, MSE")
+        *("data set", "`standard`", "`mlr`", "`swa`", "ridge", "seasonal naive", "verdict, MSE")
     ]
     verdict = f"`mlr` {MINUS}3.0 % ({MINUS}3.5 to {MINUS}2.5) better; `swa` equal within 1 %"
     assert [*table.rows[0]] == ["ETTh1", "0.400", "**0.388**", "0.400", "0.416", "1.000", verdict]
@@ -128,7 +133,7 @@ def test_no_table_is_wider_than_seven_columns_and_nothing_is_said_twice(folder: 
     assert max(line.count("|") for line in lines) <= 8
     sentences = [line for line in text.splitlines() if line and not line.startswith(("|", "<", "!"))]
     assert len(sentences) == len(set(sentences))
-    assert f"![Error compared with the best linear model]({PICTURE})" in text
+    assert f"![Error compared with the ridge]({PICTURE})" in text
     assert (folder / PICTURE).read_bytes().startswith(b"\x89PNG")
     assert text.count("<details") == text.count("</details>") > 4
 

@@ -2,7 +2,7 @@
 
 A *model* is a predictor with an attention, ``patchtst, mlr``, or without one, ``ridge``. On each data set attentions
 of one predictor are *shown*, and compared with ``standard``, their *reference*. Where no predictor has several
-attentions, all models are compared with the best linear one. Errors are means over seeds and horizons.
+attentions, all models are compared with the linear one. Errors are means over seeds and horizons.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from tsattn.predictors.ridge import ridge_label
 STANDARD = "standard"
 METRICS = ("mse", "mae")
 LINEAR = ("ridge", "shared_ridge", "dlinear", "nlinear")
-"""Kinds of linear models; a mean of linear models is one, too."""
+"""Kinds of linear models, the one to compare with first; a mean of linear models is one, too."""
 NAIVE = ("persistence", "seasonal_naive", "window_mean")
 """Kinds of forecasts that learn nothing."""
 _FIXED = ("identity", "uniform", "fixed_mixing")  # they look at no token, so there is nothing to train
-_FEWEST_SETS = 3  # a mean over two data sets has an interval too wide to say anything
+FEWEST_SETS = 3  # a mean over two data sets has an interval too wide to say anything
 _MEANS = ("mse", "mae", "mase", "validation_mse", "parameters", "seconds")
 
 
@@ -158,8 +158,8 @@ class Analysis:
     def shown(self) -> Mapping[str, tuple[str, ...]]:
         """By data set, the models that are compared, the reference first.
 
-        These are the attentions of the first predictor with several, or else the best linear model and all others that
-        learn something.
+        These are the attentions of the first predictor with several, or else the linear model and all others that learn
+        something.
         """
         found = {}
         for name in self.datasets:
@@ -237,9 +237,14 @@ class Analysis:
         return float(self.scores[column].get((dataset, model), math.nan))
 
     def linear(self, dataset: str) -> str | None:
-        """The linear model with the lowest test MSE."""
-        linear = {name for name, kinds in self.kinds.items() if {*kinds} <= {*LINEAR, "ensemble", "auto"}}
-        return self._lowest(dataset, "mse", lambda model: model in linear and bool({*LINEAR} & {*self.kinds[model]}))
+        """The linear model to compare with: the ridge, or without one another linear model.
+
+        Of several, it is the one with the lowest validation MSE.
+        """
+        kinds = {name: self.kinds[name] for name in self.models[dataset]}
+        linear = [name for name, own in kinds.items() if {*LINEAR} & {*own} and {*own} <= {*LINEAR, "ensemble", "auto"}]
+        alone = ([name for name in linear if kinds[name] == (kind,)] for kind in LINEAR)
+        return self._lowest(dataset, "validation_mse", next(filter(None, alone), linear).__contains__)
 
     def naive(self, dataset: str) -> tuple[str, ...]:
         """The forecasts that learn nothing."""
@@ -355,7 +360,7 @@ class Analysis:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
                 by_attention.setdefault(self.short(pair.model), {})[pair.dataset] = pair.mse
         return {
-            name: over_data_sets(sets, self.sources) for name, sets in by_attention.items() if len(sets) >= _FEWEST_SETS
+            name: over_data_sets(sets, self.sources) for name, sets in by_attention.items() if len(sets) >= FEWEST_SETS
         }
 
     @cached_property

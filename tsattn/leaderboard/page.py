@@ -15,12 +15,12 @@ from typing import Any, cast
 import pandas as pd
 
 from tsattn.errors import UserError, number_of
-from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
+from tsattn.leaderboard.analysis import FEWEST_SETS, METRICS, Analysis, Answer
 from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
-from tsattn.leaderboard.statistics import Claim, Difference, Estimate
+from tsattn.leaderboard.statistics import Claim, Difference, Estimate, over_data_sets
 from tsattn.saved_folders import write_text, write_whole
 
 MARKDOWN, HTML, PICTURE = "report.md", "report.html", "report.png"
@@ -30,7 +30,6 @@ BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "
 _DASH = "\N{EN DASH}"
 _MOST_ATTENTIONS = 4  # columns of the table; more attentions become rows
 _MOST_SETS = 12  # rows of the table; with more data sets it shows means
-_FIGURE_TITLE = "Error compared with the best linear model"
 _ASKED = (
     "A question with a p-value was written down before the runs. "
     "These p-values are corrected for each other by Holm's method."
@@ -91,10 +90,10 @@ def page_of(analysis: Analysis) -> Page:
     page = Page(
         title=f"Benchmark: {names}",
         answer=_answer(analysis),
-        figure=_FIGURE_TITLE,
+        figure=f"Error compared with the {_linear_name(analysis)}",
         rows=_figure_rows(analysis),
         caption=(
-            "Test MSE compared with the best linear model of each data set, mean over horizons and seeds. "
+            f"Test MSE compared with the {_linear_name(analysis)}, mean over horizons and seeds. "
             "Lower is better. Bars are 95 % intervals. Arrows are beyond the edge. "
             "Stars are the lowest that others published for all test windows."
         ),
@@ -150,8 +149,8 @@ def _mean_rows(analysis: Analysis, answers: Sequence[Answer]) -> dict[str, list[
     return rows
 
 
-def _number(value: float, digits: int = 3) -> str:
-    return _DASH if math.isnan(value) else f"{value:.{digits}f}"
+def _number(value: float) -> str:
+    return _DASH if math.isnan(value) else f"{value:.3f}"
 
 
 def _signed(percent: float) -> str:
@@ -196,20 +195,19 @@ def _answer(analysis: Analysis) -> list[str]:
         counts = [claim.better + claim.worse - len(claim.left_out) for claim in analysis.claims.values()]
         where = f"on average over {max(counts)} of {len(analysis.datasets)} data sets"
         margin = analysis.margin(analysis.datasets)
-        verdicts = [(name, claim.verdict(margin)) for name, claim in analysis.claims.items()]
         estimates: dict[str, Estimate] = {_code(name): claim for name, claim in analysis.claims.items()}
+        verdicts = [(name, one.verdict(margin)) for name, one in estimates.items()]
         subject = "mean differences"
     else:
         where = f"on {_listed(analysis.datasets)}"
-        verdicts = [(analysis.short(pair.model), pair.verdict) for pair in pairs]
         many = len({pair.dataset for pair in pairs}) > 1
-        estimates = {
-            f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}": pair.mse for pair in pairs
-        }
+        names = [f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}" for pair in pairs]
+        estimates = {name: pair.mse for name, pair in zip(names, pairs, strict=True)}
+        verdicts = [(name, pair.verdict) for name, pair in zip(names, pairs, strict=True)]
         subject = "differences"
     better, worse = (_are(verdicts, word) for word in ("better", "worse"))
     said = f"{better} than `{reference}`" if better else f"no {noun} is measurably better than `{reference}`"
-    said += f", and {worse}" if worse and not better else ""
+    said += f", and {worse}" if worse else ""
     sentences = [f"{where[0].upper()}{where[1:]}, {said}."]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
     if 0 < len(ends) <= 4:
@@ -220,7 +218,7 @@ def _answer(analysis: Analysis) -> list[str]:
 
 def _are(verdicts: Sequence[tuple[str, str]], word: str) -> str:
     """``a and b are better``; empty if no model has this verdict."""
-    names = dict.fromkeys(_code(name) for name, verdict in verdicts if verdict == word)
+    names = [name for name, verdict in verdicts if verdict == word]
     return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {word}" if names else ""
 
 
@@ -230,22 +228,33 @@ def _lowest(analysis: Analysis, dataset: str) -> str:
 
 
 def _against_linear(analysis: Analysis, reference: str) -> list[str]:
+    """Compare the reference with the linear model of each data set, and on average over at least three sources."""
     found: dict[str, list[str]] = {}
+    differences = {}
     for dataset in analysis.datasets:
         linear, models = analysis.linear(dataset), analysis.shown[dataset]
         if linear is not None and models and models[0] != linear:
-            difference = analysis.difference(dataset, models[:1], linear)
-            verdict = difference.verdict(analysis.margin([dataset]))
-            size = f" ({_percent(difference.percent)})" if verdict in ("better", "worse") else ""
+            one = differences[dataset] = analysis.difference(dataset, models[:1], linear)
+            verdict = one.verdict(analysis.margin([dataset]))
+            size = f" ({_percent(one.percent)})" if verdict in ("better", "worse") else ""
             found.setdefault(verdict, []).append(f"{dataset}{size}")
     if not found:
         return []
-    said, subject = [], f"Compared with the best linear model, `{reference}`"
+    said, subject = [], f"Compared with the {_linear_name(analysis)}, `{reference}`"
     for verdict in sorted(found, key=_rank):
         names = found[verdict]
         said.append(f"{subject} is {verdict} on {_listed(names) if len(names) < 3 else f'{len(names)} data sets'}.")
         subject = "It"
+    known = {dataset: one for dataset, one in differences.items() if not math.isnan(one.estimate)}
+    mean = over_data_sets(known, analysis.sources)
+    if mean.sources >= FEWEST_SETS:
+        said.append(f"Its mean difference is {interval_text(mean)}: {mean.verdict(analysis.margin(known))}.")
     return said
+
+
+def _linear_name(analysis: Analysis) -> str:
+    chosen = {analysis.kinds[model] for dataset in analysis.datasets if (model := analysis.linear(dataset))}
+    return "ridge" if chosen and chosen <= {("ridge",), ("shared_ridge",)} else "linear model"
 
 
 def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
@@ -288,7 +297,7 @@ def _table(analysis: Analysis) -> PageTable:
         cells = [f"**{_number(score)}**" if score == least else _number(score) for score in scores]
         rows.append([dataset, *cells, *([_verdicts(analysis, dataset)] if len(names) > 1 else [])])
     verdict = ["verdict, MSE"] if len(names) > 1 else []
-    return PageTable(["data set", *map(_code, names), "best linear", *naive, *verdict], rows)
+    return PageTable(["data set", *map(_code, names), _linear_name(analysis), *naive, *verdict], rows)
 
 
 def _long_table(analysis: Analysis) -> PageTable:
@@ -335,7 +344,7 @@ def _notes(analysis: Analysis) -> list[str]:
             by_linear.setdefault(analysis.label(dataset, linear), []).append(dataset)
     if by_linear:
         listed = "; ".join(f"{_code(name)} on {_listed(names)}" for name, names in by_linear.items())
-        notes.append(f"Best linear, by test MSE: {listed}.")
+        notes.append(f"The {_linear_name(analysis)}: {listed}.")
     return notes
 
 
