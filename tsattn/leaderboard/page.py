@@ -248,7 +248,8 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
     known = {dataset: one for dataset, one in differences.items() if not math.isnan(one.estimate)}
     mean = over_data_sets(known, analysis.sources)
     if mean.sources >= FEWEST_SETS:
-        said.append(f"Its mean difference is {interval_text(mean)}: {mean.verdict(analysis.margin(known))}.")
+        low, high = map(_percent, mean.percent_interval())
+        said.append(f"Its mean difference is {low} to {high}: {mean.verdict(analysis.margin(known))}.")
     return said
 
 
