@@ -218,8 +218,8 @@ class Attention(nn.Module):
         if positions is not None:
             # int64: products of narrower integers would overflow
             return _rows("positions", positions, "whole numbers", _is_whole(positions), B, S).long()
-        if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
-            raise UserError(f"{S} tokens are more than max_length {self.max_length}: give a larger max_length")
+        if self.pattern.needs_max_length:
+            self._check_length(S)
         align = self.pattern.align
         if attention_mask is None:  # one row serves the whole batch
             return default_positions(S, align=align, max_length=self.max_length, device=source.device)
@@ -267,10 +267,12 @@ class Attention(nn.Module):
         if bias is not None and mask is not None:
             raise UserError("bias and attention_mask do not work together with a cache: leave one out")
         check_bias(bias, (B, self.num_heads, N, cache.length + N))
-        if self.pattern.needs_max_length and self.max_length is not None:
-            length = max(cache.new_tokens(N, mask, x.device).after)
-            if self.max_length < length:
-                raise UserError(f"{length} tokens are more than max_length {self.max_length}: give a larger max_length")
+        if self.pattern.needs_max_length:
+            self._check_length(max(cache.new_tokens(N, mask, x.device).after))
+
+    def _check_length(self, length: int) -> None:
+        if self.max_length is not None and self.max_length < length:
+            raise UserError(f"{length} tokens are more than max_length {self.max_length}: give a larger max_length")
 
     def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         """Outputs for the tokens of `x`, which follow the cached tokens."""

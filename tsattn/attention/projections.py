@@ -20,7 +20,7 @@ from typing_extensions import override
 from tsattn.batch import ModuleWithConstants
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.softmax import expand_heads, wide
-from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape, block_sizes
+from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape, block_sizes
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,6 @@ class BTTProjection(Projection):
     ) -> None:
         super().__init__()
         num_kv_heads = key_heads(num_heads, num_kv_heads)
-        if divisor not in DIVISORS:
-            raise UserError(f"divisor of btt attention must be one of {', '.join(DIVISORS)}, not {divisor!r}")
         if side not in self.SIDES:
             raise UserError(f"side of btt attention must be one of {', '.join(self.SIDES)}, not {side!r}")
         tt_rank = whole_number("tt_rank", tt_rank)
@@ -202,7 +200,7 @@ class BTTProjection(Projection):
     @property
     def matrix(self) -> BTT:
         """The factors as an operator; in the two-sided form the right factor has G heads."""
-        return BTT(self.left, self.right, self.tt_rank)
+        return BTT(self.left, self.right)
 
     @override
     def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,7 +214,7 @@ class BTTProjection(Projection):
     def to_dense(self) -> Tensor:
         groups = self.left.shape[0] // self.right.shape[0]
         right = self.right.repeat_interleave(groups, dim=0)
-        return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
+        return BTT(self.left, torch.as_tensor(right)).to_dense()
 
     @override
     def cost(self, d_model: int) -> ProjectionCost:
