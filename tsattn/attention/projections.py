@@ -422,11 +422,11 @@ class RotaryEmbedding(ModuleWithConstants):
 
     Args:
         width: W, components of a query or key.
+        base: the slowest rotation turns once in about `2 pi base` steps.
         groups: sizes of groups of components (the ranks of multi-level attention); one group by default.
         frequencies: the order of frequencies over the pairs. ``spread``: every group has slow and fast frequencies, so
             that far tokens, which share only the first group, have both. ``fast_first``: frequencies fall from the
             first pair to the last, so that far tokens see fast rotations. ``slow_first``: they rise.
-        base: the slowest rotation turns once in about `2 pi base` steps.
 
     Raises:
         UserError: for a group of odd size.
@@ -437,12 +437,7 @@ class RotaryEmbedding(ModuleWithConstants):
     order: Tensor
 
     def __init__(
-        self,
-        width: int,
-        *,
-        groups: Sequence[int] | None = None,
-        frequencies: str = "spread",
-        base: float = 10_000.0,
+        self, width: int, *, base: float, groups: Sequence[int] | None = None, frequencies: str = "spread"
     ) -> None:
         super().__init__()
         groups = [width] if groups is None else list(groups)
