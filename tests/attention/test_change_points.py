@@ -274,6 +274,7 @@ def test_what_the_data_cannot_say_is_refused() -> None:
         with pytest.raises(UserError, match=message):
             build({name: blocks})
     points, calendar = {"change_points": [1, 3]}, {"calendar": ["month", "day"]}
+    assert not any(MultiLevelPattern([2, 2], **blocks).sees_all(5) for blocks in (points, calendar))
     x = torch.randn(1, 5, 16)
     encoder = Encoder([build_attention(POINTS, d_model=16, num_heads=2)], 32, 0.0)
     itransformer = {"kind": "itransformer", "d_model": 16, "num_heads": 2, "attention": POINTS}

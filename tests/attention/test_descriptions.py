@@ -231,6 +231,8 @@ def test_cross_attention(case: str) -> None:
     context = context.masked_fill(~mask[..., None], torch.nan)  # padding holds no number
     for _ in each_impl(attention):
         torch.testing.assert_close(attention(x, context, attention_mask=mask), expected, rtol=0, atol=1e-12)
+    attention.impl = "auto"
+    torch.testing.assert_close(attention(x, context[:, :0]), attention.output.bias.expand_as(x), rtol=0, atol=0)
 
 
 def row(dtype: torch.dtype, *shape: int) -> Tensor:

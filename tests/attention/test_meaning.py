@@ -266,9 +266,10 @@ def test_rotations_depend_on_distance_only(case: str) -> None:
 
 @pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
 def test_which_level_turns_fast_is_a_choice(frequencies: str) -> None:
-    rotary = RotaryEmbedding(16, groups=[8, 4, 4], frequencies=frequencies)
+    assert build("standard", length=12, rope=500.0).rotary.base == 500
+    rotary = RotaryEmbedding(16, base=1e4, groups=[8, 4, 4], frequencies=frequencies)
     turns = rotary.frequencies.tolist()
-    assert sorted(turns) == sorted(RotaryEmbedding(16).frequencies.tolist())
+    assert sorted(turns) == sorted(RotaryEmbedding(16, base=1e4).frequencies.tolist())
     coarse, fine = turns[:4], turns[4:]
     if frequencies == "spread":
         assert max(coarse) == 1
@@ -281,7 +282,7 @@ def test_which_level_turns_fast_is_a_choice(frequencies: str) -> None:
 @pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
 def test_rotated_scores_of_any_prefix_depend_on_the_distance_alone(frequencies: str) -> None:
     """So that every level of multi-level attention sees relative positions, wherever a block begins."""
-    rotary = RotaryEmbedding(12, groups=(6, 2, 4), frequencies=frequencies)
+    rotary = RotaryEmbedding(12, base=1e4, groups=(6, 2, 4), frequencies=frequencies)
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(2, 1, 1, 1, 12, generator=generator, dtype=torch.float64)
 

@@ -110,6 +110,12 @@ def test_channels_in_another_order_have_their_groups_with_them() -> None:
     assert not torch.allclose(alike(windows), forecast)
 
 
+def test_each_token_of_a_covariate_with_categories_has_its_name() -> None:
+    categories = ((), ("x", "y", "z"), (), ("u", "v"))
+    backbone = build(replace(toy_task(C=2, covariates=True), covariate_categories=categories))
+    assert backbone.token_ends(9) == ["a", "b", "rain", *["wind"] * 3, "price", *["holiday"] * 2]
+
+
 def test_tokens_of_covariates_lie_in_every_group() -> None:
     task = toy_task(C=4, covariates=True)
     backbone = build(task, attention=MLR, groups=GROUPS, calendar=True)

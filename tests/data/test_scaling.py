@@ -70,13 +70,16 @@ def test_scales_are_those_of_scikit_learn_bit_for_bit(toy_frame: pd.DataFrame) -
 def test_values_too_small_to_compute_with_are_refused() -> None:
     tiny = 1e-170 * np.arange(1.0, 9)[:, None]
     with pytest.raises(UserError, match=r"channel x has values around 4e-170, too small to compute with: give it in a"):
-        moments([tiny], ["x"])
+        moments([tiny], ["channel x"])
     with pytest.raises(UserError, match="a series has values around 4e-170, too small to compute with"):
         panel_moments(wide_panel(frame_of(tiny), "toy"))
     assert moments([1e-140 * tiny / 1e-170], ["x"])[1][0] == pytest.approx(1e-140 * np.arange(1.0, 9).std())
     assert moments([np.zeros((8, 1))], ["x"]) == ((0.0,), (1.0,))
     with pytest.raises(UserError, match="channel x1 has no value in the 2 training rows"):
-        moments([np.array([[1, np.nan], [2, np.nan]])], ["x0", "x1"])
+        moments([np.array([[1, np.nan], [2, np.nan]])], ["channel x0", "channel x1"])
+    for rain, said in ((np.r_[[np.nan] * 190, np.ones(10)], "no value"), (tiny.repeat(25), "values around 3e-170")):
+        with pytest.raises(UserError, match=f"covariate rain has {said}"):
+            prepared(frame_of(np.arange(200.0)).assign(rain=rain), past_covariates=["rain"])
 
 
 @pytest.mark.parametrize(("value", "row"), [(1e200, 3), (-1e40, 3), (1e155, 1)])

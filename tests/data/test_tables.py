@@ -5,6 +5,7 @@ import gzip
 import inspect
 import io
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tsattn.data import (
     panel_from_frame,
 )
 from tsattn.data.mapped import convert
-from tsattn.data.table_options import COLUMNS, READING, TableOptions
+from tsattn.data.table_options import COLUMNS, TableOptions
 from tsattn.data.tables import as_frame, opened, read_table, rows_of
 from tsattn.errors import UserError
 
@@ -368,6 +369,7 @@ def test_ids_that_cannot_be_joined_are_refused(columns: list[str], ids: list[tup
         panel_from_frame(frame, id_column=columns)
 
 
+READING = {one.name: one.default for one in fields(TableOptions)} | {"series_weights": None, "row_weights": None}
 FEWER = {
     DataOptions: set(),
     Forecaster: {*READING} - {*COLUMNS, "frequency"},

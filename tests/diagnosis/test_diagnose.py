@@ -159,6 +159,8 @@ def test_empty_columns_and_what_cannot_be_read() -> None:
         diagnose(clean().astype({"y": object}).replace({"y": {clean()["y"][4]: "x"}}))
     with pytest.raises(UserError, match="has no past covariate column none"):
         diagnose(clean(), past_covariates=["none"])
+    with pytest.raises(UserError, match=r"diagnose has no argument 'seperator' \(did you mean separator\?\); valid: "):
+        diagnose(clean(), seperator=";")
     with pytest.raises(UserError, match="prediction_length must be at least 1"):
         diagnose(clean(), prediction_length=0)
 

@@ -58,7 +58,7 @@ def random_btt(heads: Heads, rng: torch.Generator, width: int, rank: int) -> BTT
     count = math.prod(heads)
     made = BTT.random(width, rank, left_heads=count, right_heads=count, generator=rng, dtype=torch.float64)
     left, right = (x.reshape(*heads, *x.shape[1:]) for x in (made.left, made.right))
-    return BTT(left, right, rank)
+    return BTT(left, right)
 
 
 def make(kind: type, *args: object) -> Callable[[Heads, torch.Generator], StructuredMatrix]:
@@ -89,7 +89,7 @@ def mlr(m: int, n: int, ranks: Sequence[int], blocks: Sequence[int] | None = Non
 def btt(width: int, s: int) -> Case:
     _, b, c, _ = block_sizes(width)
     params = width * s * (b + c)
-    return Case(f"btt-{width}-{s}", partial(random_btt, width=width, rank=s), partial(BTT, rank=s), params, width)
+    return Case(f"btt-{width}-{s}", partial(random_btt, width=width, rank=s), BTT, params, width)
 
 
 def monarch(width: int, a: int) -> Case:

@@ -52,7 +52,7 @@ def build_attention(
     d_model: int,
     num_heads: int,
     max_length: int | None = None,
-    rope: bool = False,
+    rope: bool | float = False,
     causal: bool = False,
 ) -> Attention:
     """Build an attention from its description, for a model of the given sizes.
@@ -62,7 +62,7 @@ def build_attention(
         d_model: D, the width of the tokens.
         num_heads: H, the number of heads.
         max_length: the largest number of tokens in a sequence.
-        rope: whether to use rotary positions.
+        rope: whether to use rotary positions, or their base.
         causal: whether each token sees only itself and earlier tokens.
 
     Raises:

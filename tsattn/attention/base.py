@@ -35,7 +35,7 @@ class AttentionOptions(TypedDict, total=False):
     head_dim: int | None
     max_length: int | None
     causal: bool
-    rope: bool
+    rope: bool | float
     rope_frequencies: str
     qk_norm: bool | str
     dropout: float
@@ -54,7 +54,7 @@ class Attention(nn.Module):
         head_dim: components of a value head (and of a low-rank query or key); D / H by default.
         max_length: the length that blocks by number and `align="end"` refer to.
         causal: a token sees no later position.
-        rope: rotate queries and keys by their positions.
+        rope: rotate queries and keys by their positions; a number is the base, see `RotaryEmbedding`.
         rope_frequencies: the order of fast and slow rotations over the components: ``spread``, ``fast_first`` or
             ``slow_first``, see `RotaryEmbedding`.
         qk_norm: whether to apply LayerNorm to the components of each query and key head. ``level`` applies it to the
@@ -78,7 +78,7 @@ class Attention(nn.Module):
         head_dim: int | None = None,
         max_length: int | None = None,
         causal: bool = False,
-        rope: bool = False,
+        rope: bool | float = False,
         rope_frequencies: str = "spread",
         qk_norm: bool | str = False,
         scaling: str | float = "head",
@@ -109,11 +109,10 @@ class Attention(nn.Module):
         if rope_frequencies not in RotaryEmbedding.FREQUENCIES:
             valid = one_of(RotaryEmbedding.FREQUENCIES)
             raise UserError(f"rope_frequencies must be one of {valid}, not {rope_frequencies!r}")
-        self.rotary = (
-            RotaryEmbedding(projection.width, groups=pattern.component_groups, frequencies=rope_frequencies)
-            if rope and projection.width
-            else None
-        )
+        self.rotary: RotaryEmbedding | None = None
+        if rope and projection.width:
+            base, groups = 10_000.0 if rope is True else rope, pattern.component_groups
+            self.rotary = RotaryEmbedding(projection.width, base=base, groups=groups, frequencies=rope_frequencies)
         self.scale = logit_scale(projection, scaling)
 
     def forward(
@@ -218,8 +217,8 @@ class Attention(nn.Module):
         if positions is not None:
             # int64: products of narrower integers would overflow
             return _rows("positions", positions, "whole numbers", _is_whole(positions), B, S).long()
-        if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
-            raise UserError(f"{S} tokens are more than max_length {self.max_length}: give a larger max_length")
+        if self.pattern.needs_max_length:
+            self._check_length(S)
         align = self.pattern.align
         if attention_mask is None:  # one row serves the whole batch
             return default_positions(S, align=align, max_length=self.max_length, device=source.device)
@@ -267,10 +266,12 @@ class Attention(nn.Module):
         if bias is not None and mask is not None:
             raise UserError("bias and attention_mask do not work together with a cache: leave one out")
         check_bias(bias, (B, self.num_heads, N, cache.length + N))
-        if self.pattern.needs_max_length and self.max_length is not None:
-            length = max(cache.new_tokens(N, mask, x.device).after)
-            if self.max_length < length:
-                raise UserError(f"{length} tokens are more than max_length {self.max_length}: give a larger max_length")
+        if self.pattern.needs_max_length:
+            self._check_length(max(cache.new_tokens(N, mask, x.device).after))
+
+    def _check_length(self, length: int) -> None:
+        if self.max_length is not None and self.max_length < length:
+            raise UserError(f"{length} tokens are more than max_length {self.max_length}: give a larger max_length")
 
     def _decode(self, x: Tensor, cache: Cache, mask: Tensor | None, bias: Tensor | None) -> Tensor:
         """Outputs for the tokens of `x`, which follow the cached tokens."""

@@ -27,7 +27,7 @@ from tsattn.attention.projections import (
 )
 from tsattn.errors import UserError, one_of, whole_number
 from tsattn.ops.data_blocks import CALENDAR_UNITS
-from tsattn.structured import LevelShape, block_sizes
+from tsattn.structured import MLR, LevelShape, block_sizes
 
 _LEVEL_ENTRIES = ("rank", "left_blocks", "right_blocks", "shuffled")  # keys of a level of mlbtc
 _WAYS = ("numbers", "lengths", "calendar", "change_points")  # ways to give the blocks of mlr
@@ -177,13 +177,10 @@ class BilinearMLRAttention(Attention):
                 raise UserError(f"{name} must be a list of positive whole numbers, coarse to fine, not {counts!r}")
         if ranks is None:
             ranks = _equal_ranks(d_model, head_size(d_model, num_heads, options.get("head_dim")), blocks)
-        if blocks is None:
-            blocks = [2**level for level in range(len(ranks))]
-        if len(blocks) != len(ranks):
-            raise UserError(f"blocks {list(blocks)} must have one entry for each of the {len(ranks)} ranks")
+        blocks = [shape.left_blocks for shape in MLR.shapes(ranks, blocks)]
         for count in blocks:
             if d_model % count:
-                raise UserError(f"blocks {list(blocks)} must each divide d_model {d_model}, and {count} does not")
+                raise UserError(f"blocks {blocks} must each divide d_model {d_model}, and {count} does not")
         check_scaling(scaling, self.SCALINGS)
         of_levels = {"mup": "level", "level": "level", "mup_language": "mup_language"}.get(str(scaling), "head")
         projection = BilinearMLRProjection(

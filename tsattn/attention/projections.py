@@ -20,7 +20,7 @@ from typing_extensions import override
 from tsattn.batch import ModuleWithConstants
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.softmax import expand_heads, wide
-from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape, block_sizes
+from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape, block_sizes
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,6 @@ class BTTProjection(Projection):
     ) -> None:
         super().__init__()
         num_kv_heads = key_heads(num_heads, num_kv_heads)
-        if divisor not in DIVISORS:
-            raise UserError(f"divisor of btt attention must be one of {', '.join(DIVISORS)}, not {divisor!r}")
         if side not in self.SIDES:
             raise UserError(f"side of btt attention must be one of {', '.join(self.SIDES)}, not {side!r}")
         tt_rank = whole_number("tt_rank", tt_rank)
@@ -202,7 +200,7 @@ class BTTProjection(Projection):
     @property
     def matrix(self) -> BTT:
         """The factors as an operator; in the two-sided form the right factor has G heads."""
-        return BTT(self.left, self.right, self.tt_rank)
+        return BTT(self.left, self.right)
 
     @override
     def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,7 +214,7 @@ class BTTProjection(Projection):
     def to_dense(self) -> Tensor:
         groups = self.left.shape[0] // self.right.shape[0]
         right = self.right.repeat_interleave(groups, dim=0)
-        return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
+        return BTT(self.left, torch.as_tensor(right)).to_dense()
 
     @override
     def cost(self, d_model: int) -> ProjectionCost:
@@ -424,11 +422,11 @@ class RotaryEmbedding(ModuleWithConstants):
 
     Args:
         width: W, components of a query or key.
+        base: the slowest rotation turns once in about `2 pi base` steps.
         groups: sizes of groups of components (the ranks of multi-level attention); one group by default.
         frequencies: the order of frequencies over the pairs. ``spread``: every group has slow and fast frequencies, so
             that far tokens, which share only the first group, have both. ``fast_first``: frequencies fall from the
             first pair to the last, so that far tokens see fast rotations. ``slow_first``: they rise.
-        base: the slowest rotation turns once in about `2 pi base` steps.
 
     Raises:
         UserError: for a group of odd size.
@@ -439,12 +437,7 @@ class RotaryEmbedding(ModuleWithConstants):
     order: Tensor
 
     def __init__(
-        self,
-        width: int,
-        *,
-        groups: Sequence[int] | None = None,
-        frequencies: str = "spread",
-        base: float = 10_000.0,
+        self, width: int, *, base: float, groups: Sequence[int] | None = None, frequencies: str = "spread"
     ) -> None:
         super().__init__()
         groups = [width] if groups is None else list(groups)

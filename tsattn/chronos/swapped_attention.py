@@ -286,7 +286,7 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
         num_heads=around.num_heads,
         # blocks by number divide the context only; tables by position need all tokens
         max_length=around.context_tokens if kind == "mlr" else around.max_tokens,
-        rope=around.rope_base is not None and convert != "project",
+        rope=(convert != "project" and around.rope_base) or False,
         causal=around.site.stack == "decoder",
     )
     if not around.site.is_over_time and type(attention.pattern) is not FullPattern:
@@ -304,12 +304,9 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
         attention.scale = 1.0
         without_biases(attention)
     is_low_rank = isinstance(attention.projection, LowRankProjection)
-    if attention.rotary is not None and around.rope_base is not None:
-        if is_low_rank:
-            order = attention.rotary.order.expand(around.num_heads, -1)
-            attention.rotary = PairRotation(order.clone(), around.rope_base)  # type: ignore[assignment]
-        else:
-            attention.rotary.base = around.rope_base
+    if attention.rotary is not None and is_low_rank:
+        order = attention.rotary.order.expand(around.num_heads, -1)
+        attention.rotary = PairRotation(order.clone(), attention.rotary.base)  # type: ignore[assignment]
     is_full = is_low_rank and attention.pattern.sees_all(around.max_tokens)
     if is_full:
         # equal to full attention, so compute it as the original does

@@ -119,9 +119,9 @@ class DataOptions(WindowOptions, TableOptions):
         object.__setattr__(self, "reader", TableReader.of(vars(self), strict=self.strict))
         object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in SPLIT}))
 
-    def describe(self, panel: Panel, name: str = "panel") -> tuple[Task, Scaler]:
+    def describe(self, panel: Panel) -> tuple[Task, Scaler]:
         """Return the task of a panel, which may be short, and a scaler for all its rows, for models without a fit."""
         whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
-        task = new_task(panel, name, self.context_length, self.prediction_length, self.season_length)
+        task = new_task(panel, "panel", self.context_length, self.prediction_length, self.season_length)
         transform: Any = self.transform  # a mapping after the check
         return task, fit_scaler(panel, whole, self.scaling, transform)

@@ -296,9 +296,9 @@ class ForecastDataModule(LightningDataModule):
         most = self.scored_windows if self.val_windows == "auto" else int(self.val_windows)
         return available if most is None else min(most, available)
 
-    def thinning(self, part: str, context_length: int | None = None) -> int:
+    def thinning(self, part: str) -> int:
         """Return the `every` that keeps enough windows for a linear map: 1 unless there are very many windows."""
-        return -(-len(self.windows(part, context_length)) // LINEAR_WINDOWS)
+        return -(-len(self.windows(part)) // LINEAR_WINDOWS)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Move a batch to the device without waiting, unless it is already there (called by the Trainer)."""

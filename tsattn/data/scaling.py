@@ -39,7 +39,7 @@ Rows: TypeAlias = NDArray[np.int64]
 
 
 def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation (1 for a constant) of each column, over all blocks `(rows, C)`."""
+    """Mean and standard deviation (1 for a constant) of each column of all blocks `(rows, C)`; errors say `names`."""
     found, rows = _Moments((len(names),)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses large values
         for values in blocks:
@@ -53,7 +53,7 @@ def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float,
             found.add(slice(None), count, mean, (np.nansum(away, axis=0) - correction**2 / count) / count)
     empty = np.flatnonzero(found.count == 0)
     if empty.size:
-        raise UserError(f"channel {names[empty[0]]} has no value in the {rows} training rows")
+        raise UserError(f"{names[empty[0]]} has no value in the {rows} training rows")
     mean, scale = found.scaled(names)
     return tuple(mean.tolist()), tuple(scale.tolist())
 
@@ -101,7 +101,7 @@ class _Moments:
         mean, scale = self.mean, np.sqrt(self.variance)
         is_bad = (scale < _SMALLEST) & (np.abs(mean) < _SMALLEST) & (mean != 0)
         if is_bad.any():
-            whose = f"channel {names[int(is_bad.nonzero()[-1][0])]} has" if names else "a series has"
+            whose = f"{names[int(is_bad.nonzero()[-1][0])]} has" if names else "a series has"
             size = mean[is_bad].flat[0]
             raise UserError(f"{whose} values around {size:.0e}, too small to compute with: give it in a smaller unit")
         # rounding gives a constant a small standard deviation
@@ -120,7 +120,7 @@ def fit_scaler(
     if not parts:
         return scaler
     names = (*panel.past_names, *panel.future_names)
-    mean, scale = moments(_first_rows(panel, parts, ends), names)
+    mean, scale = moments(_first_rows(panel, parts, ends), [f"covariate {name}" for name in names])
     kept = [name in panel.covariate_categories for name in names]  # numbers of categories stay as they are
     mean = tuple(0.0 if is_kept else one for one, is_kept in zip(mean, kept, strict=True))
     scale = tuple(1.0 if is_kept else one for one, is_kept in zip(scale, kept, strict=True))
@@ -136,7 +136,8 @@ def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Ta
 
 
 def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
-    mean, scale = moments(_first_rows(panel, [panel.values], ends), panel.channels)
+    names = [f"channel {name}" for name in panel.channels]
+    mean, scale = moments(_first_rows(panel, [panel.values], ends), names)
     if scaling != "series":
         return Scaler(mean, scale)
     means, scales = panel_moments(panel, ends)

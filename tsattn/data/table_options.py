@@ -6,7 +6,7 @@ import codecs
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from numbers import Integral, Real
 from pathlib import Path
@@ -206,13 +206,6 @@ class RowWeights:
             start, end, _ = self.rows[int(is_there.argmin())]
             raise UserError(f"row_weights: {source} has no row from {start} to {end}")
         return replace(panel, weights=weights)
-
-
-READING: dict[str, Any] = {
-    **{field.name: field.default for field in fields(TableOptions)},
-    **{"series_weights": None, "row_weights": None},
-}
-"""The arguments for reading a table, and their defaults."""
 
 
 def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Shape letters: R rows, S series, C targets, P past and F future covariates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +27,9 @@ from tsattn.data.frequency import (
     usual_frequency,
 )
 from tsattn.data.reader import TableReader
+from tsattn.data.table_options import TableOptions
 from tsattn.data.table_rows import Table, read_rows
+from tsattn.descriptions import check_names
 from tsattn.errors import number_of, quiet, shown, whole_number
 
 __all__ = ["KINDS", "diagnose"]
@@ -88,16 +90,17 @@ def diagnose(
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
         frequency: pandas frequency as text, offset or length of time, or 1, 2, ... for steps; None infers it.
-        text: as `tsattn.FrameDataModule` takes it: ``date_format``, of CSV files ``separator``, ``decimal`` and so on.
+        text: other fields of `TableOptions`: ``date_format``, of CSV files ``separator``, ``decimal`` and so on.
 
     Returns:
         A row for each series, column and kind of finding: ``series`` (of a wide frame the target column; empty for a
         finding in several), ``column``, ``kind`` (one of `KINDS`, in this order), ``count``, ``where``, ``sentence``.
 
     Raises:
-        UserError: for a frame that cannot be read, naming the row.
+        UserError: for a frame that cannot be read, naming the row, or an unknown option.
     """
-    reader = replace(TableReader.of(locals()), **text)
+    check_names(text, ["context_length", "prediction_length", *(one.name for one in fields(TableOptions))], "diagnose")
+    reader = TableReader.of({**locals(), **text})
     context_length = whole_number("context_length", context_length)
     prediction_length = whole_number("prediction_length", prediction_length)
     with quiet():

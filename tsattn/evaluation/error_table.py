@@ -89,7 +89,7 @@ class ErrorTable:
 
     @classmethod
     def read(cls, path: str | Path) -> ErrorTable:
-        """Open a file that `measure` has written; rows are loaded only when needed.
+        """Open a file that `measure` has written; its rows are read for the totals, and not kept.
 
         Raises:
             UserError: if the file is missing or damaged, is not an error table, or was written by a newer version.

@@ -164,10 +164,6 @@ class ErrorTotals(nn.Module):
         errors = completed(window_errors(forecast, target, observed, units, self.levels), seasonal_errors)
         self.sums = self.sums + errors.sum(0)
 
-    def merge_state(self, other: ErrorTotals) -> None:
-        """Add the totals of another set of windows."""
-        self.sums = self.sums + other.sums
-
     def reset(self) -> None:
         """Forget all windows."""
         self.sums = torch.zeros_like(self.sums)

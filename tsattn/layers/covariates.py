@@ -340,9 +340,12 @@ class CovariateTokens(Covariates):
 
     @property
     def names(self) -> list[str]:
-        """Names of the appended tokens, in order."""
-        features = [] if self.calendar is None else self.calendar.names
-        return [*self.task.past_covariates, *self.task.future_covariates, *features]
+        """Names of the appended tokens, in order; all tokens of a covariate with categories have its name."""
+        covariates = self.task.past_covariates + self.task.future_covariates
+        categories = self.task.covariate_categories or [()] * len(covariates)
+        counts = [CategoryVectors.count([known], 1) for known in categories]
+        names = [name for name, count in zip(covariates, counts, strict=True) for _ in range(count)]
+        return names + ([] if self.calendar is None else self.calendar.names)
 
     def append(self, tokens: Tensor, batch: Batch) -> Tensor:
         """Append the tokens of the covariates to the tokens `(B, N, D)`.

@@ -180,7 +180,7 @@ class Encoder(BlockStack):
             x: the tokens.
             origin: the data of the tokens, from which each attention finds its blocks.
             blocks: instead, `(levels, B | 1, N)` explicit blocks, for each attention that takes blocks.
-            global_tokens: `(N,)` bool, tokens that lie in all blocks.
+            global_tokens: `(N,)` bool, tokens that lie in all `blocks`; without blocks they have no effect.
             caches: caches of earlier tokens from `new_caches`, for decoding step by step; they exclude the other
                 arguments.
 

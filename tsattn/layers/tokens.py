@@ -25,7 +25,6 @@ class InstanceNorm:
         past: `(B, L, C)`, with missing values imputed.
         observed: `(B, L, C)` bool; None if all values are observed.
         subtract_last: use the last observed step as level instead of the mean; this suits a series that wanders.
-        eps: added to the variance.
 
     Attributes:
         past: `(B, L, C)`; steps before the first observed step, whose values are unknown, get the mean.
@@ -34,9 +33,7 @@ class InstanceNorm:
         scale: `(B, 1, C)`, the standard deviation about the mean; 1 in a window without observed steps.
     """
 
-    def __init__(
-        self, past: Tensor, observed: Tensor | None = None, *, subtract_last: bool = False, eps: float = 1e-5
-    ) -> None:
+    def __init__(self, past: Tensor, observed: Tensor | None = None, *, subtract_last: bool = False) -> None:
         variance, mean = torch.var_mean(past, dim=1, correction=0, keepdim=True)
         level = past[:, -1:] if subtract_last else mean
         if observed is not None:
@@ -53,7 +50,7 @@ class InstanceNorm:
             past = torch.where((counted > 0) | ~known, past, mean)
         self.past = past
         self.level = level
-        self.scale = (variance + eps).sqrt()
+        self.scale = (variance + 1e-5).sqrt()
 
     def normalised(self) -> Tensor:
         """The context on the scale of the window, `(B, L, C)`."""

@@ -69,7 +69,7 @@ def full_attention(
             found = UNREADABLE
         if allowed is not None:
             found = "it takes pairs by position and padding, not one by one"
-        if found is None and (impl == "native" or is_worth_native(q, k)):
+        if found is None and (impl == "native" or is_worth_native(q)):
             places: dict[str, Any] = {"query_positions": query_positions, "key_positions": key_positions}
             found = pair_intervals(q, k, causal=causal, key_mask=key_mask, **places)
             if not isinstance(found, str):

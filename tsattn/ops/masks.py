@@ -65,11 +65,16 @@ def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None
     return count + (max_length - 1 - count[..., -1:])
 
 
+def first_position(length: int, *, align: str, max_length: int | None) -> int:
+    """The position of the first of `length` tokens without padding, see `real_positions`."""
+    return 0 if align == "start" or max_length is None else max_length - length
+
+
 def default_positions(
     length: int, *, align: str, max_length: int | None = None, device: torch.device | None = None
 ) -> Tensor:
     """`real_positions` of rows without padding, `(1, length)` for all of them."""
-    first = 0 if align == "start" or max_length is None else max_length - length
+    first = first_position(length, align=align, max_length=max_length)
     return torch.arange(first, first + length, device=device)[None]
 
 

@@ -115,7 +115,7 @@ def multilevel_attention(
         return call.by_reference()  # no pair to score, which the kernels do not take
     if impl in ("auto", "native"):
         found: Intervals | str | None = call.why_not_native
-        if found is None and (impl == "native" or is_worth_native(q, k)):
+        if found is None and (impl == "native" or is_worth_native(q)):
             found = call.intervals()
             if not isinstance(found, str):
                 return call.by_native(found)

@@ -88,7 +88,7 @@ def sliding_window_attention(
     weights: dict[str, Any] = {"scale": scale, "dropout_p": dropout_p}
     if impl in ("auto", "native"):
         found: Intervals | str | None = why_not_native(q, k, v, bias, hidden=(positions, key_mask, global_tokens))
-        if found is None and (impl == "native" or is_worth_native(q, k)):
+        if found is None and (impl == "native" or is_worth_native(q)):
             found = pair_intervals(q, k, query_positions=positions, key_positions=positions, **window)
             if not isinstance(found, str):
                 return native_attention(q, k, v, intervals=found, ranks=[q.shape[-1]], bias=bias, **weights)

@@ -4,7 +4,6 @@ from tsattn.structured.level import Level, LevelShape, fit_levels
 from tsattn.structured.linear_operators import StructuredMatrix
 from tsattn.structured.matrices import (
     BTT,
-    DIVISORS,
     MLBTC,
     MLR,
     Butterfly,
@@ -18,7 +17,6 @@ from tsattn.structured.matrices import (
 
 __all__ = [
     "BTT",
-    "DIVISORS",
     "MLBTC",
     "MLR",
     "Butterfly",

@@ -29,9 +29,6 @@ from tsattn.structured.linear_operators import (
     piece,
 )
 
-DIVISORS = ("below", "above")
-"""Which divisor of the width makes the blocks, compared with the width's square root."""
-
 
 def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]:
     """The block sizes `(a, b, c, d)` of a square BTT matrix: a = c a divisor of `width`, b = d the other one.
@@ -46,8 +43,8 @@ def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]
     Raises:
         UserError: another `divisor`.
     """
-    if divisor not in DIVISORS:
-        raise UserError(f"divisor must be one of {', '.join(DIVISORS)}, not {divisor!r}")
+    if divisor not in ("below", "above"):
+        raise UserError(f"divisor must be one of below, above, not {divisor!r}")
     width = whole_number("width", width)
     root = math.isqrt(width)
     candidates = range(root, 0, -1) if divisor == "below" else (*range(root + 1, width + 1), width)
@@ -249,7 +246,7 @@ class MLR(MultiLevel):
         """The levels of ranks `r_l` and `p_l` blocks, by default `1, 2, 4 ..`; raises `UserError` if they differ."""
         blocks = [2**level for level in range(len(ranks))] if blocks is None else blocks
         if len(blocks) != len(ranks):
-            raise UserError(f"{len(ranks)} ranks need as many numbers of blocks, not {len(blocks)}")
+            raise UserError(f"blocks {list(blocks)} must have one entry for each of the {len(ranks)} ranks")
         return tuple(LevelShape(rank, p, p) for rank, p in zip(ranks, blocks, strict=True))
 
     @classmethod
@@ -303,12 +300,10 @@ class BTT(MultiLevel):
     Attributes:
         left: `(..., b, a, c s)`, the blocks L.
         right: `(..., c, d, b s)`, the blocks R.
-        rank: the TT-rank s.
     """
 
     left: Tensor
     right: Tensor
-    rank: int
 
     @property
     @override
@@ -340,7 +335,7 @@ class BTT(MultiLevel):
             generator=generator,
             dtype=dtype,
         )
-        return cls(level.left, level.right, rank)
+        return cls(level.left, level.right)
 
     @classmethod
     def project(cls, dense: Tensor, rank: int, *, divisor: str = "below") -> BTT:
@@ -355,7 +350,7 @@ class BTT(MultiLevel):
         """
         _, b, c, _ = block_sizes(_square_width(dense), divisor)
         level = Level.nearest(dense, LevelShape(rank, b, c, shuffled=True))
-        return cls(level.left, level.right, rank)
+        return cls(level.left, level.right)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from tsattn.attention.patterns.pattern import (
 )
 from tsattn.errors import UserError, one_of
 from tsattn.ops.data_blocks import calendar_block_ids, change_point_block_ids
-from tsattn.ops.masks import RegularBlocks, default_positions, floor_divide, level_block_ids
+from tsattn.ops.masks import RegularBlocks, default_positions, first_position, floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
 from tsattn.ops.softmax import expand_heads, wide
 
@@ -150,7 +150,7 @@ class MultiLevelPattern(Pattern):
         regular = None
         if tokens.by_default and self.data_blocks is None:
             length = q.shape[2]
-            first = 0 if self.align == "start" or tokens.max_length is None else tokens.max_length - length
+            first = first_position(length, align=self.align, max_length=tokens.max_length)
             regular = RegularBlocks(first, length, self.numbers, self.lengths, tokens.max_length)
         q, scale = self._scaled(q, call.scale)
         return multilevel_attention(
@@ -257,10 +257,10 @@ class MultiLevelPattern(Pattern):
         return (alone or plain) and all(self.whole_levels(tokens))
 
     def whole_levels(self, tokens: int) -> list[bool]:
-        """For each level, whether one block holds any sequence of at most `tokens` tokens."""
+        """For each level, whether one block holds the positions 0 to `tokens - 1`; never if blocks come from data."""
         if self.numbers is not None:
             return [number == 1 for number in self.numbers]
-        return [length >= tokens for length in self.lengths or ()]
+        return [length >= tokens for length in self.lengths or [0] * len(self.ranks)]
 
     def _shared(self, tokens: Tokens) -> Tensor:
         """Pairs `(levels, B | 1, N, N)` that share a block or include a global token."""

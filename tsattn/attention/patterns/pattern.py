@@ -237,7 +237,7 @@ class Pattern(ABC):
         return None
 
     def sees_all(self, tokens: int) -> bool:
-        """Whether the pattern scores every pair of at most `tokens` tokens as `FullPattern` does."""
+        """Whether the pattern scores every pair of the positions 0 to `tokens - 1` as `FullPattern` does."""
         return False
 
 

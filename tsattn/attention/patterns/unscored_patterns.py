@@ -16,7 +16,7 @@ from tsattn.attention.patterns.pattern import DecodingStep, FullPattern, Pattern
 from tsattn.attention.patterns.window_patterns import WindowCache
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention_reference
-from tsattn.ops.masks import without_padding
+from tsattn.ops.masks import first_position, without_padding
 from tsattn.ops.modes import is_readable
 from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
@@ -36,10 +36,8 @@ class UniformPattern(FullPattern):
         heads, mask, allowed = q.shape[1], call.tokens.mask, call.allowed
         direct, exact = _is_direct(call, bias=call.bias is not None), wide(v)
         if direct and not call.causal:
-            mean = exact.mean(2, keepdim=True)
-            if mask is not None:
-                count = mask.sum(-1).clamp(min=1)[:, None, None, None]
-                mean = without_padding(mask, exact)[0].sum(2, keepdim=True) / count
+            count = max(1, v.shape[2]) if mask is None else mask.sum(-1).clamp(min=1)[:, None, None, None]
+            mean = without_padding(mask, exact)[0].sum(2, keepdim=True) / count
             return with_heads(mean.to(v.dtype), heads).expand(-1, -1, q.shape[2], -1)
         if direct and call.tokens.by_default:  # keys are in the order of their positions
             numbers = torch.arange(1, v.shape[2] + 1, device=v.device, dtype=exact.dtype)[:, None]
@@ -140,7 +138,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
         direct = _is_direct(call, bias=False)
         # positions without gaps are a view of the table; an exported program needs any length, so not there
         if call.tokens.by_default and not torch.compiler.is_exporting():
-            first = 0 if self.align == "start" else self.table.shape[1] - q.shape[2]
+            first = first_position(q.shape[2], align=self.align, max_length=self.table.shape[1])
             here = slice(first, first + q.shape[2])
             logits = self.table[None, :, here, here]
         else:

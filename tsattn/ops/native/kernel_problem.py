@@ -118,8 +118,9 @@ def what_is_wrong(library: ctypes.CDLL) -> str | None:
     return None
 
 
-def _drops(library: ctypes.CDLL, bfloat16: bool, count: int = 77, p: float = 0.3, seed: int = 2**62 - 3) -> bool:
-    """Whether the library's dropout of `count` numbers is right, with a residual added."""
+def _drops(library: ctypes.CDLL, bfloat16: bool) -> bool:
+    """Whether the library's dropout is right, with a residual added."""
+    count, p, seed = 77, 0.3, 2**62 - 3
     threshold, factor = keep_threshold(p)
     # whole numbers below 2^7, of which bfloat16 keeps all digits
     x, residual = np.arange(1, count + 1, dtype=np.float32), np.full(count, 3, np.float32)

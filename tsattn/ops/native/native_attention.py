@@ -34,7 +34,7 @@ UNREADABLE = "it must look at the tokens, which a graph, torch.vmap or meta tens
 MIN_QUERIES = 8
 
 
-def is_worth_native(q: Tensor, k: Tensor) -> bool:
+def is_worth_native(q: Tensor) -> bool:
     """Whether the kernel is expected to be faster than other implementations, if it can compute the call."""
     return not torch.compiler.is_exporting() and q.shape[2] >= MIN_QUERIES
 
@@ -157,7 +157,7 @@ class _NativeAttention(torch.autograd.Function):
 
             def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
                 ranks, scale, factors, dropout_p = scoring
-                cut, own_bias = Intervals.of_tensors(intervals), given[0] if given else bias
+                cut, own_bias = Intervals(*intervals), given[0] if given else bias
                 return plain_attention(q, k, v, own_bias, cut, ranks, scale, factors, dropout_p, seed)
 
             inputs = (q, k, v, bias) if wants_bias else (q, k, v)

@@ -7,7 +7,6 @@ consecutive. Global tokens, which share every level with every token, come last.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -51,11 +50,6 @@ class Intervals:
         if torch.compiler.is_compiling():
             return replace(self, layout_of_row=torch.zeros(batch, dtype=torch.int32))
         return replace(self, layout_of_row=_first_layout(batch))
-
-    @classmethod
-    def of_tensors(cls, tensors: Sequence[Tensor]) -> Intervals:
-        """The intervals with these `tensors`."""
-        return cls(*tensors)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -143,7 +137,7 @@ def find_intervals(
             end = torch.where(everywhere[:, None], (N - count)[:, None, None], end)
     pairs = (first, end, *_seen(queries, keys, count, causal, window_size, real, everywhere))
     layout_of_row = which if len(which) == batch else which.expand(batch)
-    made = Intervals.of_tensors([t.int().contiguous() for t in (layout_of_row, count, *pairs)])
+    made = Intervals(*(t.int().contiguous() for t in (layout_of_row, count, *pairs)))
     return replace(made, query_order=_for_rows(query_order, which), key_order=_for_rows(key_order, which))
 
 
@@ -264,7 +258,7 @@ def pair_intervals(
     key_positions = torch.arange(S)[None] if key_positions is None else key_positions
     if traced:
         pairs = _traced_intervals(query_positions, key_positions, blocks, causal, window_size)
-        return Intervals.of_tensors([torch.zeros(B, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), *pairs])
+        return Intervals(torch.zeros(B, dtype=torch.int32), torch.zeros(1, dtype=torch.int32), *pairs)
     return find_intervals(
         query_positions,
         key_positions,
