@@ -449,11 +449,14 @@ def _question(given: Any) -> Question:
         raise UserError(f"metric of a question must be mse or mae, not {shown(metric)}")
     if posed not in ("before", "after"):
         raise UserError(f"posed of a question must be before or after, not {shown(posed)}")
+    arms, against = _names(given["arms"], "arms of a question"), str(given["against"])
+    if len({*arms, against}) <= len(arms):
+        raise UserError(f"a question must name each arm once, not {one_of(arms)} against {against}")
     limits = _limits({key: given.get(key) for key in ("data", "horizons")}, "a question")
     return Question(
         ask=" ".join(str(given["ask"]).split()),
-        arms=_names(given["arms"], "arms of a question"),
-        against=str(given["against"]),
+        arms=arms,
+        against=against,
         metric=metric,
         data=limits.data,
         horizons=limits.horizons,
