@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,18 +70,20 @@ class Training:
         return self.open_files is not None and not self.trainer.arguments["fast_dev_run"]
 
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
-        """Return the training of a part with its own files, seed and options; ``max_steps`` replaces the Trainer's."""
+        """Return the training of a part, with its files, seed, options (``max_steps`` is the Trainer's) and callbacks."""
         steps = options.pop("max_steps", None)
         trainer = self.trainer.fresh()
         trainer = trainer if steps is None else trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         member = f"{self.member}.{name}" if self.member else name
-        return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=member)
+        own = {**self.options, **options}
+        callbacks = copy.deepcopy(self.callbacks)
+        return replace(self, trainer=trainer, options=own, seed=seed, member=member, callbacks=callbacks)
 
     def unwatched(self, trainer: TrainerOptions) -> Training:
         """Return a training of other rows by a new Trainer, without files, callbacks and earlier fits of members."""
         shown: dict[str, Any] = {"start": self.start, "bar": self.bar, "say": self.say}
-        return Training(trainer.without_files(), self.options, self.seed, **shown)
+        return Training(trainer.fresh().without_files(), self.options, self.seed, **shown)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
         """Return this training, stopped where validation chose in an earlier fit, with its choices of closed forms."""
