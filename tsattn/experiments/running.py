@@ -38,7 +38,7 @@ from tsattn.saved_folders import write_checksums, write_text, write_whole
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
-from tsattn.training.train import chosen_lengths
+from tsattn.training.train import all_fits, chosen_lengths
 from tsattn.training.trainer_options import check_one_device
 
 logger = logging.getLogger("tsattn")
@@ -350,7 +350,9 @@ class _PreparedRun:
         with own_random_state(self.seed):
             started = time.perf_counter()
             facts = {**predictor.fit(fit_data, training), "parameters": predictor.num_parameters}
-            seconds = time.perf_counter() - started
+            here = [fit.get("training", {}) for fit in all_fits(facts) if "earlier_fit_seconds" not in fit]
+            earlier = math.fsum(one.get("earlier_seconds", 0.0) for one in here)  # of processes that were interrupted
+            seconds = earlier + time.perf_counter() - started
         fitted, key = FittedPredictor(predictor.eval(), scaler), experiment.key_with(data)
         if start is not None:
             key = start.key_after(key)

@@ -8,7 +8,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,12 +26,11 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import device_type, measured, predictor_sizes
 from tsattn.experiments.result import reopened
-from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
+from tsattn.experiments.run_folder import versions
 from tsattn.leaderboard.digest import digest_of
 from tsattn.leaderboard.plan import member_experiments
 from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor
-from tsattn.saved_folders import write_text
 from tsattn.training.execution import peak_memory
 from tsattn.training.train import all_fits
 
@@ -138,9 +136,6 @@ def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[s
     place = RunFolder(folder.run(work.key))
     members = [folder.run(key) for key in work.members]
     if not place.metrics.exists():
-        earlier = _earlier_seconds(place)
-        if earlier:
-            place.note(EARLIER_SECONDS, earlier)
         with peak_memory(device_type(experiment)) as peak:
             _fit(work, experiment, place, members)
             place.note(_PEAK, peak())
@@ -222,17 +217,6 @@ def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predict
         return "all"
     seen, windows = trained["training"]["steps"] * data.batch_size, len(data.windows("train"))
     return "all" if seen >= windows else f"{seen} of {windows}"
-
-
-def _earlier_seconds(place: RunFolder) -> float:
-    """Return the seconds of earlier processes up to the last checkpoint; note that this process begins now."""
-    file = place.path.with_suffix(".begun")
-    kept = 0.0
-    if file.exists() and place.last.exists():
-        known = json.loads(file.read_text())
-        kept = known["kept"] + max(0.0, place.last.stat().st_mtime - known["time"])
-    write_text(file, json.dumps({"time": time.time(), "kept": kept}))
-    return kept
 
 
 def _highest(places: Iterable[RunFolder]) -> int | None:
