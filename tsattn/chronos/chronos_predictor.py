@@ -365,9 +365,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return hasattr(self, "task") and self.forecasts.draws_paths
 
     @override
-    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
-        context = last_context(batch, self.context_length)
-        return self.forecasts.paths(context, horizon, Sampling(count, seed))
+    def paths_to(self, batch: Batch, horizon: int, count: int, seeds: Sequence[int]) -> Tensor:
+        return self.forecasts.paths(last_context(batch, self.context_length), horizon, count, seeds)
 
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
