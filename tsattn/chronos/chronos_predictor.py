@@ -228,7 +228,7 @@ class ChronosNetwork(Backbone):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
-class ChronosPredictor(NetworkPredictor, AnyHorizon):
+class ChronosPredictor(AnyHorizon, NetworkPredictor):
     """A `ChronosNetwork` with the arguments of `ChronosOptions`.
 
     Without `trained` and `calibrate` it forecasts without a fit, with as much context as the model takes. Quantiles
@@ -349,10 +349,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
         """As in the base class, but an untrained model is moved to the execution's device, too."""
         return execution.forecaster(self, forecast)
-
-    @override
-    def forward(self, batch: Batch) -> Tensor:
-        return self.forecast_to(batch, self.task.prediction_length)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
