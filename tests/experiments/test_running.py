@@ -143,6 +143,14 @@ def test_a_run_without_a_test_has_none_when_it_goes_on(tmp_path: Path) -> None:
     assert not tsattn.resume(tmp_path / "run").tables
 
 
+def test_a_recorded_run_hashes_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    for name in ("running", "experiment"):
+        monkeypatch.setattr(f"tsattn.experiments.{name}.fingerprint", lambda data: hashed.append(data) or "ab")
+    tsattn.run(described(tmp_path, "ridge"), tmp_path / "run")
+    assert len(hashed) == 1
+
+
 class Slow(Callback):
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         time.sleep(batch_idx == 0)
