@@ -153,6 +153,17 @@ def test_a_kind_is_that_of_predictor_and_attention_without_arguments() -> None:
     assert json.loads(kind_of({"kind": "ridge", "penalty": 1.0})) == {"kind": "ridge"}
 
 
+def test_a_digest_is_kept_for_the_libraries_in_use_unless_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"data": {"class_path": "CO2DataModule"}, "model": {"backbone": {"kind": "patchtst", "d_model": 8}}}
+    experiment, found = Experiment.of(content), iter([None, 1.0, 2.0])
+    monkeypatch.setattr("tsattn.leaderboard.digest._digest", lambda backbone: next(found))
+    assert [digest_of(experiment, "cpu", tmp_path / "digests.json") for _ in range(3)] == [None, 1.0, 1.0]
+    monkeypatch.setattr("tsattn.leaderboard.digest.version", lambda name: "0")
+    assert digest_of(experiment, "cpu", tmp_path / "digests.json") == 2.0
+
+
 @pytest.mark.slow
 def test_a_digest_is_computed_once_and_is_that_of_the_kind(tmp_path: Path) -> None:
     content = {"data": {"class_path": "CO2DataModule"}, "model": {"backbone": {"kind": "patchtst", "d_model": 8}}}
