@@ -19,6 +19,7 @@ from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import adapt, open_pipeline
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
+from tsattn.forecaster.sample_paths import own_generator
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.attention_layers import attention_layers
 from tsattn.task import Output
@@ -194,19 +195,22 @@ def test_adapted_models_show_the_steps_that_they_look_at(family: str) -> None:
         attention_layers(built(family, toy_task(20, 4, 1), **described), batch)
 
 
-def test_sample_paths_of_t5_are_those_of_its_pipeline() -> None:
+def test_sample_paths_of_t5_are_those_of_its_pipeline_by_a_seed_for_each_series() -> None:
     stamps = pd.date_range("2024", periods=60, freq="D")
     rows = {name: 40 + np.random.default_rng(number).standard_normal(60).cumsum() for number, name in enumerate("ab")}
+    rows["c"] = rows["a"]
     frame = pd.concat(pd.DataFrame({"unique_id": name, "ds": stamps, "y": y}) for name, y in rows.items())
     options: Any = {"context_length": 30, "prediction_length": 5, "accelerator": "cpu", "quantiles": None}
     made = Forecaster({"kind": "chronos", "weights": weights_of("t5")}, **options)
     found = made.sample(frame, num_samples=7, seed=3)
     pipeline = open_pipeline(weights_of("t5"), dtype="float32")
     for name, y in rows.items():
-        torch.manual_seed(3)
+        torch.manual_seed(int(own_generator(3, name).integers(2**63)))
         expected = pipeline.predict(torch.tensor(y[-30:], dtype=torch.float32), prediction_length=5, num_samples=7)[0]
         paths = found[found["unique_id"] == name]["y"].to_numpy().reshape(7, 5)
         np.testing.assert_allclose(paths, expected, rtol=1e-4, atol=1e-3)
+    equal, other = (found[found["unique_id"] == name]["y"].to_numpy() for name in "ac")
+    assert (equal != other).mean() > 0.5, "series are independent"
 
 
 THREE = (0.1, 0.5, 0.9)

@@ -52,6 +52,17 @@ def test_what_mase_leaves_out_is_said_where_it_stands() -> None:
     assert "leaves out 28 targets" in group_table("by step", pd.DataFrame([mine] * 4, index), "mine")
 
 
+@pytest.mark.parametrize(
+    ("mse", "rows"),
+    [(0.4, ["your ridge (context 8) 0.400 *", "ridge (context 8) 0.500"]), (0.5, ["ridge (context 8) 0.500 *"])],
+)
+def test_a_predictor_with_the_label_of_a_baseline_keeps_its_scores(mse: float, rows: list[str]) -> None:
+    tables: dict[str, Any] = {"ridge": Table(mse_scaled=mse), "ridge (context 8)": Table(mse_scaled=0.5)}
+    table = score_table("toy", tables, "ridge (context 8)").splitlines()
+    assert [" ".join(line.split()) for line in table[2 : 2 + len(rows)]] == rows
+    assert table[2 + len(rows)] == ""
+
+
 def test_what_is_not_finite_is_not_the_best() -> None:
     tables: dict[str, Any] = {"broken": Table(**{**POINT, "mse_scaled": math.nan}), "persistence": Table(**POINT)}
     broken, other = score_table("toy", tables).splitlines()[2:4]

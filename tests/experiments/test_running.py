@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 import tsattn
@@ -23,6 +24,7 @@ from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.leaderboard.plan import member_experiments
 from tsattn.ops.dropout import native_dropout_left
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.training.train import all_fits
 
 
 @pytest.mark.parametrize("backbone", ["ridge", ENSEMBLE], ids=["ridge", "ensemble"])
@@ -139,6 +141,32 @@ def test_a_run_without_a_test_has_none_when_it_goes_on(tmp_path: Path) -> None:
     tsattn.run(described(tmp_path, NETWORK), tmp_path / "run", test=False)
     (tmp_path / "run" / "metrics.json").unlink()
     assert not tsattn.resume(tmp_path / "run").tables
+
+
+def test_a_recorded_run_hashes_its_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+    for name in ("running", "experiment"):
+        monkeypatch.setattr(f"tsattn.experiments.{name}.fingerprint", lambda data: hashed.append(data) or "ab")
+    tsattn.run(described(tmp_path, "ridge"), tmp_path / "run")
+    assert len(hashed) == 1
+
+
+class Slow(Callback):
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        time.sleep(batch_idx == 0)
+
+
+@pytest.mark.parametrize(("backbone", "slept"), [(NETWORK, 1), (ENSEMBLE, 2)], ids=["network", "ensemble"])
+def test_a_resumed_run_keeps_the_seconds_before(backbone: Any, slept: int, tmp_path: Path) -> None:
+    slow = {"callbacks": [{"class_path": f"{__name__}.Slow"}], **STEPS}
+    tsattn.run(described(tmp_path, backbone, trainer=slow), tmp_path / "run", test=False)
+    result = tsattn.resume(tmp_path / "run", refit=True)
+    assert RunFolder(tmp_path / "run").fit_seconds > slept
+    trained = [fit["training"] for fit in all_fits(result.fit) if "training" in fit]
+    assert len(trained) == slept
+    for training in trained:
+        assert training["seconds"] > training["earlier_seconds"] > 1
+        assert training["windows_per_second"] > 0
 
 
 def test_data_that_are_given_must_be_those_that_are_described(tmp_path: Path) -> None:
@@ -267,12 +295,12 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     monkeypatch.setattr(NetworkPredictor, "fit", never)
     hooks = Hooks(fitted=folders.get, say=said.append)
     for folder in folders.values():
-        RunFolder(folder).note("earlier_seconds", 1000.0)  # as if it had been interrupted
+        RunFolder(folder).note("fit_seconds", 1000.0)
     again = run(ensemble, tmp_path / "ensemble", hooks=hooks)
     earlier = [one.get("earlier_fit_seconds") for copies in again.fit["members"] for one in copies]
     known = [seconds for seconds in earlier if seconds is not None]
     assert len(known) == len(folders)
-    assert all(1000 < seconds < 1100 for seconds in known)
+    assert set(known) == {1000.0}
     assert again.key == whole.key
     assert sum(", loaded from " in line for line in said) == 4
     state, expected = again.fitted.predictor.state_dict(), whole.fitted.predictor.state_dict()

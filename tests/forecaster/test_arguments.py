@@ -5,14 +5,14 @@ import importlib.util
 import inspect
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from sklearn.base import clone
 
@@ -275,6 +275,32 @@ def test_a_logger_and_callbacks_that_are_objects_see_the_fit_and_are_not_saved(
     forecaster.cross_validate(FRAME, windows=1)
     assert counted.steps == 3, "models that are trained aside have copies"
     assert Counted.total - before == 12
+
+
+def test_a_callback_begins_each_training_in_the_state_that_it_was_given_in() -> None:
+    def forecaster(**options: Any) -> Forecaster:
+        stop = EarlyStopping("val_mse_scaled", patience=1, min_delta=1e6)  # ends at the second validation
+        training = {"callbacks": [stop], "trainer": {"val_check_interval": 2}}
+        return Forecaster(**{**QUICK, "max_steps": 8, "training": training, **options})
+
+    single = forecaster()
+    assert [steps_of(single.fit(FRAME)) for _ in range(2)] == [4, 4]
+    ensemble = forecaster(backbone={"kind": "ensemble", "members": ["dlinear"], "seeds": 2}).fit(FRAME)
+    assert [fit["training"]["steps"] for fit in ensemble.result.fit["members"][0]] == [4, 4]
+
+
+class Watched(Callback):
+    seen: ClassVar[list[Callback]] = []
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        Watched.seen.append(self)
+
+
+def test_a_calibration_and_a_refit_have_callbacks_of_their_own() -> None:
+    training = {"callbacks": [{"class_path": f"{__name__}.Watched"}]}
+    short = {"context_length": 12, "prediction_length": 4, "calibrate": True, "training": training}
+    Forecaster(**{**QUICK, **short}).fit(frame_of({"one": 60}), refit=True)
+    assert len(Watched.seen) == len({*map(id, Watched.seen)}) == 3
 
 
 def test_a_forecaster_of_a_result_has_all_that_decides_its_training() -> None:

@@ -32,7 +32,7 @@ def record(key: str = "a", seed: int | None = 1, horizon: int = 96, **values: An
     return {
         **{"suite": "ett", "dataset": "ETTh1", "horizon": horizon, "predictor": "patchtst", "attention": "mlr"},
         **{"seed": seed, "status": "done", "reason": "", "key": key, "windows": WINDOWS},
-        **{"mse": frame["squared"].sum() / total, "mae": frame["absolute"].sum() / total, "origin_mse": [0.5, 0.25]},
+        **{"mse": frame["squared"].sum() / total, "mae": frame["absolute"].sum() / total},
         **{"threads": 1, "finished": datetime(2026, 11, 22, 7, 0, 0, 5, UTC)},
         **by_stretch(frame, horizon),
         **values,
@@ -52,7 +52,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert read.frame["status"].tolist() == ["done", "done", "failed"]
     assert read.frame["finished"].tolist() == [pd.Timestamp("2026-11-22 07:00:00.000005", tz="UTC")] * 3
     assert read.done["key"].tolist() == ["b", "a"]
-    assert read.table["origin_mse"].to_pylist()[0] == [0.5, 0.25]
     assert [path.name for path in tmp_path.iterdir()] == ["records.parquet"]
 
 
@@ -152,6 +151,17 @@ def test_a_kind_is_that_of_predictor_and_attention_without_arguments() -> None:
         "mlr",
     ]
     assert json.loads(kind_of({"kind": "ridge", "penalty": 1.0})) == {"kind": "ridge"}
+
+
+def test_a_digest_is_kept_for_the_libraries_in_use_unless_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"data": {"class_path": "CO2DataModule"}, "model": {"backbone": {"kind": "patchtst", "d_model": 8}}}
+    experiment, found = Experiment.of(content), iter([None, 1.0, 2.0])
+    monkeypatch.setattr("tsattn.leaderboard.digest._digest", lambda backbone: next(found))
+    assert [digest_of(experiment, "cpu", tmp_path / "digests.json") for _ in range(3)] == [None, 1.0, 1.0]
+    monkeypatch.setattr("tsattn.leaderboard.digest.version", lambda name: "0")
+    assert digest_of(experiment, "cpu", tmp_path / "digests.json") == 2.0
 
 
 @pytest.mark.slow

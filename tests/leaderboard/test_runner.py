@@ -28,7 +28,7 @@ OF_DONE: dict[str, Any] = {"horizons": [8], "seeds": 2}
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    made = bench(tmp_path_factory.mktemp("done"), **OF_DONE, origins=2)
+    made = bench(tmp_path_factory.mktemp("done"), **OF_DONE)
     assert made.run("--jobs", "2") == 0
     return made
 
@@ -59,10 +59,6 @@ def test_a_record_is_that_of_the_experiment(done: Bench) -> None:
     assert row["seconds"] > 0
     assert row["parameters"] == result.fitted.predictor.num_parameters
     assert frame["digest"].notna().to_dict() == {key: key[0] == "patchtst" for key in frame.index}
-    origins = dict(zip(records.table["key"].to_pylist(), records.table["origin_mse"].to_pylist(), strict=True))
-    assert {entry.key: len(origins[entry.key]) for entry in entries if entry.key} == {
-        entry.key: entry.origins for entry in entries if entry.key
-    }
 
 
 def test_what_is_finished_is_not_repeated(done: Bench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,12 +131,6 @@ def test_what_has_changed_is_run_again_and_nothing_else(tmp_path: Path, capsys: 
     assert made.run() == 0  # the earlier runs are still in the working folder
     assert len(made.begun()) == begun + 2
     assert made.records().frame.set_index("predictor")["key"].equals(before)
-    made.write(**few(), origins=2)  # more rolling origins alone are added
-    for _ in range(2):
-        assert made.run() == 0
-        assert [len(one) for one in made.records().table["origin_mse"].to_pylist()] == [2, 2, 2]
-        pd.testing.assert_frame_equal(made.records().frame[RESULTS], results)
-        assert len(made.begun()) == begun + 5
 
 
 def test_failures_are_recorded_and_the_others_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,6 +139,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"questions": [{**ASK, "horizons": [6]}]}, "names 6, which is not among horizons; valid: 8, 4"),
     ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
     ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
+    (
+        {"questions": [{**ASK, "arms": ["ridge", "ridge"]}]},
+        "each arm once, not ridge, ridge against patchtst,",
+    ),
+    (
+        {"questions": [{**ASK, "arms": ["ridge"], "against": "ridge"}]},
+        "each arm once, not ridge against ridge",
+    ),
     ({"questions": ["why"]}, "a question must be a mapping with the keys"),
     ({"seeds": "two"}, "seeds must be"),
     (arms(p={**PREDICTOR, "horizons": [99]}), "p is restricted to 99, which is not among horizons"),
@@ -166,7 +174,7 @@ def plan(folder: Path, **changed: Any) -> list[Entry]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
-    return plan(tmp_path_factory.mktemp("suite"), origins=2)
+    return plan(tmp_path_factory.mktemp("suite"))
 
 
 def find(made: list[Entry], **labels: Any) -> Entry:
@@ -192,9 +200,6 @@ def test_the_entries_of_a_suite(made: list[Entry]) -> None:
     assert one.experiment.model["backbone"]["attention"]["ranks"] == [2, 2]
     assert one.experiment.model["learning_rate"] == 0.02  # that of the data set, not of the suite
     assert find(made, predictor="ridge", horizon=8).seed is None
-    # origins are those of the first seed and horizon
-    assert {(entry.horizon, entry.seed) for entry in made if entry.origins} == {(8, None), (8, 1)}
-    assert all(entry.origins in (0, 2) for entry in made)
 
 
 def test_members_are_entries(made: list[Entry]) -> None:

@@ -157,6 +157,19 @@ def test_an_ensemble_is_one_program_and_a_ridge_with_waves_takes_time_stamps() -
     torch.testing.assert_close(found, by_hand(one, raw(5), time=time), rtol=1e-5, atol=1e-4)
 
 
+def test_a_predictor_may_ask_for_time_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = fitted("persistence")
+    forward = type(one.predictor).forward
+
+    def asks(self: Any, batch: Batch) -> Tensor:
+        if batch.time is None:
+            raise UserError("what day is it?")
+        return forward(self, batch)
+
+    monkeypatch.setattr(type(one.predictor), "forward", asks)
+    assert [*RawForecast(one).inputs] == ["context", "time"]
+
+
 def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
     for description, distribution, message in (
         ({"kind": "chronos", "weights": weights_of("bolt")}, None, "tiny-bolt cannot be exported: it uses another lib"),

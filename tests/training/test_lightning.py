@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tests.training.toys import trainer, windows_of
 from tsattn.data import CSVDataModule
-from tsattn.errors import UserError
+from tsattn.errors import DivergedError, UserError
 from tsattn.training import ForecastingModule, callbacks
 from tsattn.training.callbacks import (
     BestCheckpoint,
@@ -229,6 +229,22 @@ def test_neither_validation_nor_checkpoints_nor_warming_up_count(
     assert clock.now > 8 * 3600
     assert measured.windows_per_second == 16 / 0.5
     assert measured.peak_memory_bytes is None
+
+
+class Break(Callback):
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if batch_idx >= 21:
+            torch.nn.init.constant_(next(pl_module.parameters()), torch.nan)
+
+
+def test_a_loss_that_is_not_finite_is_named_by_its_step_and_batch(toy_csv: Path, tmp_path: Path) -> None:
+    last, _ = saved(tmp_path / "one", toy_csv, 8)
+    for name, resumed in (("whole", None), ("on", last)):
+        options = {"accumulate_grad_batches": 4, "val_check_interval": 4}
+        made = trainer(tmp_path / name, Break(), FiniteLoss(), ExactResume(), max_steps=20, **options)
+        _, windows = train_as_one_epoch(made, data(toy_csv))
+        with pytest.raises(DivergedError, match=rf"the loss of step 6 \(batch {21 % BATCHES + 1} of epoch 4\)"):
+            made.fit(module(), windows, ckpt_path=resumed, weights_only=True)
 
 
 def test_what_a_module_cannot_be_trained_with_is_refused(toy_csv: Path, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_folds_are_averaged_and_reported_one_by_one(tmp_path: Path) -> None:
     trial, values = asked(RATE, toy(tmp_path), folds=3)
     errors = trial.user_attrs["errors"]
     assert len(set(errors)) == 3
+    assert trial.user_attrs["step"] is None, "each fold has a step of its own"
     assert values == [pytest.approx(sum(errors) / 3)]
     means = [errors[0], sum(errors[:2]) / 2, sum(errors) / 3]
     assert list(trial.intermediate_values.values()) == pytest.approx(means)

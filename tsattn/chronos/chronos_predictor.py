@@ -228,7 +228,7 @@ class ChronosNetwork(Backbone):
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
-class ChronosPredictor(NetworkPredictor, AnyHorizon):
+class ChronosPredictor(AnyHorizon, NetworkPredictor):
     """A `ChronosNetwork` with the arguments of `ChronosOptions`.
 
     Without `trained` and `calibrate` it forecasts without a fit, with as much context as the model takes. Quantiles
@@ -351,10 +351,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return execution.forecaster(self, forecast)
 
     @override
-    def forward(self, batch: Batch) -> Tensor:
-        return self.forecast_to(batch, self.task.prediction_length)
-
-    @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
         context = last_context(batch, self.context_length)
         return self.forecasts.forecast(context, horizon, self.output.quantiles)
@@ -365,9 +361,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return hasattr(self, "task") and self.forecasts.draws_paths
 
     @override
-    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
-        context = last_context(batch, self.context_length)
-        return self.forecasts.paths(context, horizon, Sampling(count, seed))
+    def paths_to(self, batch: Batch, horizon: int, count: int, seeds: Sequence[int]) -> Tensor:
+        return self.forecasts.paths(last_context(batch, self.context_length), horizon, count, seeds)
 
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:

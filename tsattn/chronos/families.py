@@ -6,6 +6,7 @@ Shape letters as in `tsattn.chronos.channel_rows`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import warnings
@@ -35,7 +36,7 @@ _DECODERS_ONLY = "decoder-only Chronos models cannot be used; valid are Chronos-
 
 @dataclass(frozen=True)
 class Sampling:
-    """Number of paths to draw for a series (None: the model's default), and the seed of each series.
+    """Number of paths for a series (None: the model's default) whose quantiles are forecast, and the seed of each.
 
     Each series gets the paths that the pipeline draws for this series alone after `torch.manual_seed(seed)`.
     """
@@ -215,8 +216,8 @@ class ChronosFamily(ABC):
         found = self.quantiles(batch, horizon, levels or (MEDIAN,))
         return found if levels else found[..., 0]
 
-    def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
-        """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws paths."""
+    def paths(self, batch: Batch, horizon: int, count: int, seeds: Sequence[int]) -> Tensor:
+        """Paths `(B, horizon, C, count)` on the scale of the batch, `B C` seeds; if the model draws paths."""
         raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     @torch.no_grad()
@@ -295,7 +296,7 @@ class T5(ChronosFamily):
 
     @override
     def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
-        paths = self._paths_of(rows, horizon, self.sampling)
+        paths = self._paths_of(rows, horizon, self.sampling.paths)
         at = torch.tensor(levels, dtype=paths.dtype)
         # row by row, as torch.quantile takes at most 2^24 numbers
         found = torch.stack([torch.quantile(row, at, dim=-1).T for row in paths.flatten(0, 1)])
@@ -303,13 +304,15 @@ class T5(ChronosFamily):
 
     @override
     @torch.no_grad()
-    def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
+    def paths(self, batch: Batch, horizon: int, count: int, seeds: Sequence[int]) -> Tensor:
         self.network.to(batch.past.device)
         rows = self.rows(batch)
-        return rows.on_batch_scale(self._paths_of(rows, horizon, sampling), batch)
+        return rows.on_batch_scale(self._paths_of(rows, horizon, count, iter(seeds)), batch)
 
-    def _paths_of(self, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
-        """Draw paths `(B, C, horizon, N)`; warn of contexts whose changes are smaller than a token."""
+    def _paths_of(
+        self, rows: ChannelRows, horizon: int, count: int | None, seeds: Iterator[int] | None = None
+    ) -> Tensor:
+        """Draw paths `(B, C, horizon, N)`, by default all from one seed; warn of changes smaller than a token."""
         centers = self.pipeline.tokenizer.centers
         size = float(centers[1] - centers[0])
         if bool(((rows.spread > 0) & (rows.spread < size * rows.past.abs().nanmean(-1))).any()):
@@ -320,8 +323,9 @@ class T5(ChronosFamily):
             )
 
         def drawn(part: Tensor) -> Tensor:
-            with _SameDraws(sampling, len(part), self.network.device):
-                paths = self.pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths)
+            own = [self.sampling.seed] if seeds is None else [*itertools.islice(seeds, len(part))]
+            with _SeededDraws(own, len(part), self.network.device):
+                paths = self.pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=count)
             return paths.transpose(1, 2)  # type: ignore[no-any-return]
 
         return _in_parts(drawn, rows, self.most_rows)
@@ -496,16 +500,16 @@ def _in_parts(forecast: Callable[[Tensor], Tensor], rows: ChannelRows, at_once: 
     return found.reshape(*rows.past.shape[:2], *found.shape[1:])
 
 
-class _SameDraws(TorchFunctionMode):
-    """Draw equal random numbers for each of `count` series (a block of rows), without using PyTorch's generators.
+class _SeededDraws(TorchFunctionMode):
+    """Draw for `count` series (blocks of rows) from a seed each, or from one for all, not PyTorch's generators.
 
     It replaces `torch.multinomial`, whose draws for a row depend on the rows before it.
     """
 
-    def __init__(self, sampling: Sampling, count: int, device: torch.device) -> None:
+    def __init__(self, seeds: Sequence[int], count: int, device: torch.device) -> None:
         super().__init__()
         self.count = count
-        self.generator = torch.Generator(device).manual_seed(sampling.seed)
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds]
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -515,8 +519,8 @@ class _SameDraws(TorchFunctionMode):
         """Draw a token `(R, 1)` for each row of `(R, V)` as PyTorch does: the shortest exponential waiting time."""
         assert num_samples == 1, "a path grows by one token at a time"
         each = probabilities.view(self.count, -1, probabilities.shape[-1])
-        waits = torch.empty_like(each[0]).exponential_(generator=self.generator)
-        return (each / waits).argmax(-1).flatten()[:, None]
+        waits = [torch.empty_like(each[0]).exponential_(generator=one) for one in self.generators]
+        return (each / torch.stack(waits)).argmax(-1).flatten()[:, None]
 
 
 @contextlib.contextmanager

@@ -119,8 +119,10 @@ def extent(data: ForecastDataModule) -> str:
 
 def score_table(head: str, tables: Mapping[str, ErrorTable], label: str = "", *, detail: bool = False) -> str:
     """Show scores under a title, the first by its label, the lowest scaled MSE marked; `detail` adds original units."""
-    first, *others = tables
-    scores = {name: tables[one].scores() for name, one in zip((label or first, *others), tables, strict=True)}
+    (first, own), *others = [(name, table.scores()) for name, table in tables.items()]
+    # the label of a ridge, whatever its penalty, is that of the baseline
+    is_taken = any(name == label and one["mse_scaled"] != own["mse_scaled"] for name, one in others)
+    scores = {f"your {label}" if is_taken else label or first: own, **dict(others)}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
     lines = [head, *_lines(scores, {name for name, one in scores.items() if one["mse_scaled"] == best})]
     lines += ["", "in original units", *_lines(scores, columns=_DETAILS)] if detail else []

@@ -21,8 +21,6 @@ from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 FORMAT = 2  # of the folder, in its versions
 LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
 """Trainer options that limit a training, which a resumed run may change; with the values for no limit."""
-EARLIER_SECONDS = "earlier_seconds"
-"""Name of a note: the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
 
@@ -66,8 +64,8 @@ class RunFolder:
 
     @property
     def fit_seconds(self) -> float:
-        """Seconds of the fit, including earlier processes, as they were noted; 0 without notes."""
-        return sum(float(self.noted(name) or 0.0) for name in ("fit_seconds", EARLIER_SECONDS))
+        """Seconds of the fit, including those up to a checkpoint that was resumed; 0 if none were noted."""
+        return float(self.noted("fit_seconds") or 0.0)
 
     def all_checkpoints(self) -> list[Path]:
         """The checkpoints that exist, of the whole predictor and of members."""

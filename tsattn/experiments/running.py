@@ -38,7 +38,7 @@ from tsattn.saved_folders import write_checksums, write_text, write_whole
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
-from tsattn.training.train import chosen_lengths
+from tsattn.training.train import all_fits, chosen_lengths
 from tsattn.training.trainer_options import check_one_device
 
 logger = logging.getLogger("tsattn")
@@ -59,13 +59,14 @@ class Recording:
     notes: dict[str, Any]  # written into a new folder, for those who resume the run
     _is_open: bool = field(default=False, init=False)
 
-    def check_data(self, data: ForecastDataModule) -> None:
-        """Refuse to resume with data that differ from the run's first; note the data of a new run."""
+    def check_data(self, data: ForecastDataModule) -> str:
+        """Refuse to resume with data that differ from the run's first; note and return their fingerprint."""
         found = fingerprint(data)
         if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
             what = f"the data have changed since the run {self.folder.path} began"
             raise UserError(f"{what}: restore the data, or start a new run")
         self.notes = {"fingerprint": found, **self.notes}
+        return found
 
     def open_files(self, member: str = "", device: str = "cpu", steps: int | None = None) -> RunFolder:
         """Open the folder to train a member, or the whole predictor if empty, for this number of steps if known."""
@@ -327,8 +328,7 @@ class _PreparedRun:
         _, task, scaler = data.contents
         predictor.build(task, experiment.output, empty=True)
         self.hooks.built(predictor, data)
-        if self.recording is not None:
-            self.recording.check_data(data)
+        data_fingerprint = None if self.recording is None else self.recording.check_data(data)
         fit_data, held_out = calibration_parts(data, experiment.model["calibrate"], experiment.output)
         if held_out is not None and predictor.needs_fit and fits_before(held_out, fit_data):
             check_one_device(self.options.arguments, "short series are calibrated by a second model, on one device")
@@ -350,8 +350,9 @@ class _PreparedRun:
         with own_random_state(self.seed):
             started = time.perf_counter()
             facts = {**predictor.fit(fit_data, training), "parameters": predictor.num_parameters}
-            seconds = time.perf_counter() - started
-        fitted, key = FittedPredictor(predictor.eval(), scaler), experiment.key_with(data)
+            here = [fit.get("training", {}) for fit in all_fits(facts) if "earlier_fit_seconds" not in fit]
+            seconds = time.perf_counter() - started + math.fsum(one.get("earlier_seconds", 0.0) for one in here)
+        fitted, key = FittedPredictor(predictor.eval(), scaler), experiment.key_with(data, data_fingerprint)
         if start is not None:
             key = start.key_after(key)
         if torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -132,9 +133,16 @@ def _hooks(
 ) -> Hooks:
     training, metric = options.training, f"val_{experiment.selection}"
     callbacks, loggers = training.objects("callbacks"), training.objects("logger")
+    callbacks = copy.deepcopy(callbacks) if copies else callbacks
+    if options.states:
+        for one, state in zip(callbacks, options.states, strict=True):
+            vars(one).clear()
+            vars(one).update(_copied(state))
+    else:
+        options.states.extend(_copied(vars(one)) for one in callbacks)
     bar = Progress() if training.progress else None
     if copies:
-        return Hooks(callbacks=copy.deepcopy(callbacks), bar=bar)
+        return Hooks(callbacks=callbacks, bar=bar)
     check_packages(loggers)
     if training.checkpoints is not None:
         path = Path(training.checkpoints)
@@ -149,3 +157,8 @@ def _hooks(
         path = folder / "checkpoints"
         callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k, keeps_last=False)]
     return Hooks(callbacks=callbacks, loggers=loggers, bar=bar, checkpoint=start.checkpoint, start=start.warm)
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy attributes with their containers; files and locks, which no copy can be made of, are shared."""
+    return {name: one.copy() if isinstance(one, dict | list | set) else one for name, one in state.items()}

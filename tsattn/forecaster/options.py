@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -63,7 +63,8 @@ class TrainingOptions:
         compile_mode: mode of torch.compile in training; None does not compile.
         progress: show a progress bar.
         logger: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list of these.
-        callbacks: Lightning callbacks, or descriptions: ``{class_path: ..., init_args: {...}}``.
+        callbacks: Lightning callbacks, or descriptions: ``{class_path: ..., init_args: {...}}``. Each fit begins with
+            the state that they had before the first fit. Members of an ensemble are trained with copies.
         checkpoints: folder for ``step_100.ckpt``, ... and ``last.ckpt``. Resume by ``fit(frame, checkpoint=...)``.
         save_top_k: number of best checkpoints to keep; -1 keeps all.
         trainer: other arguments of Lightning's Trainer, by name.
@@ -143,6 +144,8 @@ class ForecasterOptions:
     chooses_context: bool
     data: DataOptions
     training: TrainingOptions
+    # attributes of callbacks that are objects, before their first fit; each further fit begins with these
+    states: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:

@@ -13,6 +13,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -200,12 +201,12 @@ class PathSampler:
         series, first = scaled_series(panel, self._fitted.scaler), 0
         at_once = self._batch_size if horizon <= predictor.task.prediction_length else max(1, self._batch_size // paths)
         for batch in future_batches(self._fitted, panel, series, horizon, at_once):
+            generators = [own_generator(seed, one) for one in panel.ids[first : first + len(batch)]]
             if copula is None:  # the predictor draws them itself
-                draw = predictor.on(self._execution, lambda there: predictor.paths_to(there, horizon, paths, seed))
-                drawn = draw(batch)
+                seeds = [int(one) for own in generators for one in own.integers(2**63, size=batch.past.shape[-1])]
+                draw = partial(predictor.paths_to, horizon=horizon, count=paths, seeds=seeds)
+                drawn = predictor.on(self._execution, draw)(batch)
             else:
-                ids = [hashlib.sha256(str(one).encode()).digest() for one in panel.ids[first : first + len(batch)]]
-                generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
                 drawn = self._paths(copula, batch, horizon, paths, generators)
             values = series.units.restore(drawn, batch.series_id)
             if predictor.forecasts_counts:  # scaled floats are slightly off, and quantiles are interpolated
@@ -235,3 +236,9 @@ class PathSampler:
             piece = self._values(window_from(windows, start, L + T), levels)[..., 0]
             pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
         return torch.cat(pieces, 1)[:, :horizon]
+
+
+def own_generator(seed: int, series: Any) -> np.random.Generator:
+    """Return the generator of a series, which depends on its id, not on the other series of a frame."""
+    own = hashlib.sha256(str(series).encode()).digest()
+    return np.random.default_rng([seed, int.from_bytes(own[:8], "little")])

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,24 @@ _CONTENT = {
 def digest_of(experiment: Experiment, cpu: str, file: Path) -> float | None:
     """The digest of an experiment's kind of model; None for an ensemble or an untrained predictor.
 
-    Each is computed once for the code, the libraries and the CPU, and kept in a JSON file.
+    Each is computed once for the code, the libraries and the CPU, and kept in a JSON file, unless it fails.
     """
     predictor = build_predictor(experiment.model["backbone"])
     if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
         return None
     kind = kind_of(experiment.model["backbone"])
-    key = json.dumps([kind, cpu, torch.get_num_threads(), torch.__version__, _code()])
+    libraries = [torch.__version__, version("lightning"), version("numpy")]
+    key = json.dumps([kind, cpu, torch.get_num_threads(), *libraries, _code()])
 
-    def known() -> dict[str, float | None]:
-        found: dict[str, float | None] = json.loads(file.read_text()) if file.exists() else {}
+    def known() -> dict[str, float]:
+        found: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
         return found
 
     kept = known()
-    if key not in kept:
-        found = _digest(json.loads(kind))
+    if key not in kept and (found := _digest(json.loads(kind))) is not None:
         kept = {**known(), key: found}  # another process may have written since
         write_text(file, json.dumps(kept))
-    return kept[key]
+    return kept.get(key)
 
 
 @cache

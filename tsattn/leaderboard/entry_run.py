@@ -8,7 +8,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,16 +26,13 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import device_type, measured, predictor_sizes
 from tsattn.experiments.result import reopened
-from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
+from tsattn.experiments.run_folder import versions
 from tsattn.leaderboard.digest import digest_of
 from tsattn.leaderboard.plan import member_experiments
 from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor
-from tsattn.saved_folders import write_text
-from tsattn.training import Execution, TrainerOptions
 from tsattn.training.execution import peak_memory
 from tsattn.training.train import all_fits
-from tsattn.tuning import Fold, HeldData
 
 _PEAK = "peak_memory"  # a note in a run folder, in bytes
 _OTHER_VERSIONS = ("format", "command", "device", "threads")
@@ -51,7 +47,6 @@ class Work:
     experiment: Mapping[str, Any]
     labels: Mapping[str, Any]
     members: tuple[str, ...]
-    origins: int
     git: str
     command: str
     threads: int
@@ -108,9 +103,8 @@ class WorkingFolder:
             yield is_free
 
     def is_finished(self, work: Work) -> bool:
-        """Whether a run is done, including all its rolling origins."""
-        row = self.record(work.key) or {}
-        return row.get("status") == "done" and len(row["origin_mse"] or ()) >= work.origins
+        """Whether a run is done."""
+        return (self.record(work.key) or {}).get("status") == "done"
 
 
 @contextmanager
@@ -142,16 +136,12 @@ def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[s
     place = RunFolder(folder.run(work.key))
     members = [folder.run(key) for key in work.members]
     if not place.metrics.exists():
-        earlier = _earlier_seconds(place)
-        if earlier:
-            place.note(EARLIER_SECONDS, earlier)
         with peak_memory(device_type(experiment)) as peak:
             _fit(work, experiment, place, members)
             place.note(_PEAK, peak())
     return {
         **_scores(experiment, place),
         "peak_memory": _highest([place, *map(RunFolder, members)]),
-        "origin_mse": [_on_origin(work, experiment, place, members, number) for number in range(work.origins)],
         "digest": digest_of(experiment, cpu_name(), folder.path / "digests.json"),
     }
 
@@ -175,24 +165,6 @@ def _finished(experiment: Experiment, folders: Iterable[Path]) -> Callable[[str]
     """Return the callback `Hooks.fitted`: it gives the run folder of an ensemble's member, if that run is finished."""
     places = zip(member_experiments(experiment), folders, strict=False)
     return {name: path for name, path in places if (path / "metrics.json").exists()}.get
-
-
-def _on_origin(work: Work, experiment: Experiment, place: RunFolder, members: list[Path], number: int) -> float:
-    """Compute the validation MSE on data that end at an earlier origin; the test set is never read."""
-    name = f"origins/{number + 1}_of_{work.origins}"
-    own = RunFolder(place.path / name)
-    known = own.path.with_suffix(".json")
-    if not known.exists():
-        if own.path.exists():  # it was killed
-            shutil.rmtree(own.path)
-        own.path.parent.mkdir(exist_ok=True)
-        data = HeldData().of(experiment, Fold(number, work.origins))
-        hooks = Hooks(fitted=_finished(experiment, (path / name for path in members)))
-        fitted = run(experiment, own.path, data=data, test=False, hooks=hooks).fitted
-        execution = Execution(TrainerOptions.of(experiment.made()[1]))
-        error = measured(fitted.predictor, data, "val", execution).scores()["mse_scaled"]
-        write_text(known, json.dumps(float(error)))
-    return float(json.loads(known.read_text()))
 
 
 def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
@@ -245,17 +217,6 @@ def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predict
         return "all"
     seen, windows = trained["training"]["steps"] * data.batch_size, len(data.windows("train"))
     return "all" if seen >= windows else f"{seen} of {windows}"
-
-
-def _earlier_seconds(place: RunFolder) -> float:
-    """Return the seconds of earlier processes up to the last checkpoint; note that this process begins now."""
-    file = place.path.with_suffix(".begun")
-    kept = 0.0
-    if file.exists() and place.last.exists():
-        known = json.loads(file.read_text())
-        kept = known["kept"] + max(0.0, place.last.stat().st_mtime - known["time"])
-    write_text(file, json.dumps({"time": time.time(), "kept": kept}))
-    return kept
 
 
 def _highest(places: Iterable[RunFolder]) -> int | None:

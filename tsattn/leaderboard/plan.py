@@ -38,7 +38,6 @@ class Entry:
     key: str = ""
     reason: str = ""
     members: tuple[str, ...] = ()
-    origins: int = 0
 
     @property
     def arm(self) -> str:
@@ -142,14 +141,12 @@ class Planner:
             own = replace(experiment, seed=seed)
             shift = seed - suite.first_seed
             alone = [replace(one, seed=(one.seed or 0) + shift) for one in members]
-            is_first = seed == suite.first_seed and horizon == suite.horizons[0]
             yield replace(
                 blank,
                 seed=seed if is_drawn else None,
                 experiment=own,
                 key=self.key(own),
                 members=tuple(map(self.key, alone)),
-                origins=suite.origins if is_first else 0,
             )
 
     def _whole(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:

@@ -48,7 +48,6 @@ SCHEMA = pa.schema(
         ("wql", pa.float64()),
         ("validation_mse", pa.float64()),
         ("validation_mae", pa.float64()),
-        ("origin_mse", pa.list_(pa.float64())),  # validation MSE on each rolling origin, oldest first
         ("windows", pa.int64()),
         ("context_length", pa.int32()),
         ("parameters", pa.int64()),

@@ -87,9 +87,7 @@ class Runner:
         if entry.reason:
             return "does not apply"
         row = self.row(entry)
-        if row is None or (row["status"] == "done" and len(row["origin_mse"] or ()) < entry.origins):
-            return "left"
-        return str(row["status"])
+        return "left" if row is None else str(row["status"])
 
     def row(self, entry: Entry) -> dict[str, Any] | None:
         """The record of an entry; None if there is none yet."""
@@ -237,7 +235,7 @@ class Runner:
             raise ValueError(f"{entry} does not apply")
         labels = {"suite": self.name, **entry.labels}
         experiment = entry.experiment.to_dict()
-        own = (entry.members, entry.origins, git, self.options.command, self.options.threads)
+        own = (entry.members, git, self.options.command, self.options.threads)
         return Work(str(entry), entry.key, experiment, labels, *own)
 
     def _end(self, entry: Entry, outcome: str, wall: float) -> None:

@@ -70,7 +70,6 @@ KEYS = {
         "chosen": "values that were chosen on validation, by data set and arm: `{ETTh1: {'patchtst, mlr': {...}}}`",
         "questions": "what the suite is to answer, a list of mappings (see below), written before it runs",
         "margin": "differences below it count as equal; 0.01 (1 %) by default",
-        "origins": "validate each arm on so many rolling origins, too, with its first seed; 0 by default",
         "first_seed": "the number of the first seed; 1 by default",
         "caveats": "sentences that the report prints, a list",
         "order": "of the runs, what changes least first: a list of seed, horizon, dataset, predictor and attention",
@@ -223,7 +222,6 @@ class Suite:
     chosen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
     margin: float = 0.01
-    origins: int = 0
     first_seed: int = 1
     caveats: tuple[str, ...] = ()
     order: tuple[str, ...] = ORDER
@@ -275,7 +273,6 @@ class Suite:
             },
             questions=tuple(_question(one) for one in given.get("questions") or ()),
             margin=float(margin),
-            origins=whole_number("origins", given.get("origins", 0), least=0),
             first_seed=whole_number("first_seed", given.get("first_seed", 1), least=0),
             caveats=tuple(" ".join(str(one).split()) for one in given.get("caveats") or ()),
             order=tuple(order),
@@ -452,11 +449,14 @@ def _question(given: Any) -> Question:
         raise UserError(f"metric of a question must be mse or mae, not {shown(metric)}")
     if posed not in ("before", "after"):
         raise UserError(f"posed of a question must be before or after, not {shown(posed)}")
+    arms, against = _names(given["arms"], "arms of a question"), str(given["against"])
+    if len({*arms, against}) <= len(arms):
+        raise UserError(f"a question must name each arm once, not {one_of(arms)} against {against}")
     limits = _limits({key: given.get(key) for key in ("data", "horizons")}, "a question")
     return Question(
         ask=" ".join(str(given["ask"]).split()),
-        arms=_names(given["arms"], "arms of a question"),
-        against=str(given["against"]),
+        arms=arms,
+        against=against,
         metric=metric,
         data=limits.data,
         horizons=limits.horizons,

@@ -174,8 +174,7 @@ class RayWorkers:
             held.close()
             self._at_once[work.key] = "" if is_free else BUSY
             return
-        places = [self._folder.run(key) for key in (work.key, *work.members)]
-        files = _files(self._folder.path, [*places, places[0].with_suffix(".begun")])
+        files = _files(self._folder.path, [self._folder.run(key) for key in (work.key, *work.members)])
         self._running[self._task.remote(work, files)] = work.key, held
 
     def ended(self, seconds: float) -> Mapping[str, str]:

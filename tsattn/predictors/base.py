@@ -6,7 +6,7 @@ Shape letters: B windows, L context length, T prediction length, C channels, Q q
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -238,8 +238,8 @@ class AnyHorizon(Predictor):
         """Whether it forecasts by paths that it draws itself."""
         return False
 
-    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
-        """Draw paths `(B, horizon, C, count)` on the scale of the batch, where `draws_paths`."""
+    def paths_to(self, batch: Batch, horizon: int, count: int, seeds: Sequence[int]) -> Tensor:
+        """Draw paths `(B, horizon, C, count)` on the scale of the batch from `B C` seeds, where `draws_paths`."""
         raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     @override

@@ -73,13 +73,12 @@ class RawForecast(nn.Module):
             self.inputs["future_covariates"] = torch.zeros(2, steps, len(task.future_covariates), dtype=EXACT)
         if reads and task.static:
             self.inputs["static"] = torch.zeros(2, len(task.static), dtype=torch.int64)
-        try:
-            with torch.no_grad():
+        with torch.no_grad():
+            try:
                 self(**self.inputs)
-        except UserError as error:
-            if "time stamps" not in str(error):
-                raise
-            self.inputs["time"] = 86_400 * torch.arange(steps).expand(2, -1).clone()
+            except UserError:  # raised again unless it was for want of time stamps
+                self.inputs["time"] = 86_400 * torch.arange(steps).expand(2, -1).clone()
+                self(**self.inputs)
 
     @override
     def forward(

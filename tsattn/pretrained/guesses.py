@@ -311,7 +311,6 @@ class _Row:
 
         A row reads a constant, `latest` values (fewer than this share of it), and values at the `more` lags `(R, 1)`
         that it has. Weights are drawn towards the last value, or `to_season` also towards the first of these lags.
-        lags.
 
         Returns lags and weights `(R, F)`, the part of known values and the constant `(R, T)`, and bounds `(R, 2)`.
         """

@@ -235,7 +235,7 @@ def stop_at(steps: int) -> Callback:
 class FiniteLoss(Callback):
     """Stop a training whose loss is not finite, or has exploded; the host checks at logged steps and validations."""
 
-    _watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
+    _watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad batch of the training, from 1
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -245,19 +245,18 @@ class FiniteLoss(Callback):
             self._watched = limit, torch.full((), torch.inf, device=loss.device)
         limit, first_bad = self._watched
         is_good = loss <= limit  # false for NaN
-        # global_step counts this step already
-        self._watched = limit, torch.where(is_good, first_bad, first_bad.clamp(max=float(trainer.global_step)))
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # 0 for never
-        if every and trainer.global_step % every == 0:
+        self._watched = limit, torch.where(is_good, first_bad, first_bad.clamp(max=batch_idx + 1.0))
+        every: int = trainer.log_every_n_steps * trainer.accumulate_grad_batches  # type: ignore[attr-defined]
+        if every and (batch_idx + 1) % every == 0:  # 0 for never
             self.on_validation_start(trainer, pl_module)
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: Model) -> None:
         if self._watched is None or self._watched[1].isinf():
             return
-        step = int(self._watched[1])
+        number = int(self._watched[1]) - 1
         batches = trainer.train_dataloader.batches  # type: ignore[union-attr]  # a TrainingLoader
-        epoch, batch = divmod(step * trainer.accumulate_grad_batches - 1, batches.epoch_length)
+        step, (epoch, batch) = number // trainer.accumulate_grad_batches + 1, divmod(number, batches.epoch_length)
         raise DivergedError(
             f"training diverged: the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) is not a number or "
             "has exploded; a lower learning_rate, more warmup_steps or a lower gradient_clip_val may help"
@@ -267,14 +266,25 @@ class FiniteLoss(Callback):
 
 
 class Throughput(Callback):
-    """Measure the speed between validations; Lightning's ThroughputMonitor includes validations and checkpoints."""
+    """Measure the seconds of a training, and its speed between validations, unlike Lightning's ThroughputMonitor."""
 
     windows_per_second: float | None = None  # of all processes together, the median over stretches
     peak_memory_bytes: int | None = None  # most that was allocated on the CUDA device of this process
+    _earlier = 0.0  # seconds up to the checkpoint that is resumed
 
     def __init__(self) -> None:
         self._rates: list[float] = []
-        self._windows, self._started = 0, math.nan
+        self._windows, self._started, self._made = 0, math.nan, time.perf_counter()
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        seconds = round(self._earlier + time.perf_counter() - self._made, 3)
+        rate = {"windows_per_second": self.windows_per_second, "peak_memory_bytes": self.peak_memory_bytes}
+        return {"seconds": seconds, "earlier_seconds": self._earlier, **rate}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._earlier, _, self.windows_per_second, self.peak_memory_bytes = state_dict.values()
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: Model, batch: Any, batch_idx: int) -> None:
@@ -296,7 +306,7 @@ class Throughput(Callback):
             torch.cuda.synchronize(device)
             self.peak_memory_bytes = max(self.peak_memory_bytes or 0, torch.cuda.max_memory_allocated(device))
         self._rates.append(self._windows / (time.perf_counter() - self._started))
-        self._started, self.windows_per_second = math.nan, statistics.median(self._rates)
+        self._started, self.windows_per_second = math.nan, round(statistics.median(self._rates), 1)
 
     on_train_end = on_validation_start
 

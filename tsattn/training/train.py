@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -69,18 +69,20 @@ class Training:
         return self.open_files is not None and not self.trainer.arguments["fast_dev_run"]
 
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
-        """Return the training of a part with its own files, seed and options; ``max_steps`` replaces the Trainer's."""
+        """Return the training of a part: its files, seed, options and callbacks; ``max_steps`` is its Trainer's."""
         steps = options.pop("max_steps", None)
         trainer = self.trainer.fresh()
         trainer = trainer if steps is None else trainer.with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         member = f"{self.member}.{name}" if self.member else name
-        return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=member)
+        own = {**self.options, **options}
+        callbacks = copy.deepcopy(self.callbacks)
+        return replace(self, trainer=trainer, options=own, seed=seed, member=member, callbacks=callbacks)
 
     def unwatched(self, trainer: TrainerOptions) -> Training:
         """Return a training of other rows by a new Trainer, without files, callbacks and earlier fits of members."""
         shown: dict[str, Any] = {"start": self.start, "bar": self.bar, "say": self.say}
-        return Training(trainer.without_files(), self.options, self.seed, **shown)
+        return Training(trainer.fresh().without_files(), self.options, self.seed, **shown)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
         """Return this training, stopped where validation chose in an earlier fit, with its choices of closed forms."""
@@ -106,15 +108,15 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
 
     Returns:
         ``best_step``, ``selected_by`` (the name of the validation error), ``validation_error``, ``validation_windows``,
-        ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
+        ``parameters`` and ``training``: ``steps``, ``seconds``, of these ``earlier_seconds`` up to the checkpoint that
+        was resumed, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
         UserError: if the training cannot begin, diverges, or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
-    throughput = callbacks.Throughput()
     with quiet_lightning():
-        trainer, plan, planned = _begun(data, training, module, callbacks.FiniteLoss(), throughput)
+        trainer, plan, planned = _begun(data, training, module, callbacks.FiniteLoss())
         root, parameters = trainer.strategy.root_device, sum(p.numel() for p in module.parameters() if p.requires_grad)
         device = torch.cuda.get_device_name(root) if root.type == "cuda" else root.type
         devices = f" x {trainer.world_size}" if trainer.world_size > 1 else ""
@@ -130,13 +132,13 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
                 checkpoint = files.last
         kept, progress = _keep(module, trainer, training, plan, files)
         _attach_loggers(trainer, planned, files, training, checkpoint)
-        started = time.perf_counter()
+        trainer.callbacks.append(throughput := callbacks.Throughput())  # type: ignore[attr-defined]
         with _explained(data, files), contextlib.nullcontext() if progress is None else progress.listening():
             trainer.fit(module, datamodule=planned, ckpt_path=checkpoint, weights_only=True)
             # an interrupt after the last step ends nothing by itself
             if trainer.interrupted or trainer.received_sigterm or (progress is not None and progress.is_asked):
                 raise KeyboardInterrupt
-        seconds = time.perf_counter() - started
+        spent = throughput.state_dict()
         trainer.strategy.barrier()  # the first process reads what all have written
     chosen: dict[str, Any] = {}
     if kept is not None and plan.scored:
@@ -147,18 +149,12 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
             trainer.global_step,
         )
     module.to("cpu").eval()
-    speed = throughput.windows_per_second
     return {
         **({"member": training.member} if training.member else {}),
         **{"best_step": trainer.global_step, "selected_by": module.selection, **chosen},
         "validation_windows": plan.scored,
         "parameters": parameters,
-        "training": {
-            "steps": trainer.global_step,
-            "seconds": round(seconds, 1),
-            "windows_per_second": None if speed is None else round(speed, 1),
-            "peak_memory_bytes": throughput.peak_memory_bytes,
-        },
+        "training": {"steps": trainer.global_step, **spent},
     }
 
 

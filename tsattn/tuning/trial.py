@@ -177,7 +177,7 @@ def run_trial(
     """Run an experiment without its test and return its objectives, the validation error first.
 
     With `folds` rolling origins, 0 for the validation set, the error is their mean. The trial's attributes are
-    ``error``, ``errors`` of the folds, ``selected_by`` (the error's name), ``step`` of the lowest (None without steps),
+    ``error``, ``errors`` of the folds, ``selected_by`` (the error's name), ``step`` of the lowest (None for folds),
     ``parameters``, ``seed`` and ``device``. Further, ``flops`` of a forward pass of one window, ``seconds`` of fit and
     validation, and the peak ``memory`` in bytes: allocated on an accelerator, else held by the process.
 
@@ -217,7 +217,7 @@ def run_trial(
                     raise TrialPruned(f"worse than the median after {number + 1} of {folds} origins")
     seconds = round(time.perf_counter() - started, 2)
     values = {"error": sum(errors) / len(errors), "seconds": seconds, "memory": peak(), **sizes}
-    note(errors=errors, step=facts.get("best_step"), selected_by=facts["selected_by"], **values)
+    note(errors=errors, step=None if folds else facts.get("best_step"), selected_by=facts["selected_by"], **values)
     _constrain(trial, search, {"memory": values["memory"]})
     return [values[name] for name in search.objectives]
 
