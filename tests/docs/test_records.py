@@ -260,7 +260,9 @@ def test_what_pays_off_is_what_the_linked_records_say() -> None:
             digits = len(said.partition(".")[2])
             assert any(f"{one:.{digits}f}" == said for one in numbers), (said, link)
     page = " ".join(PAYS_OFF.split())
-    assert "On **weather** and **ETTm2** it does not: PatchTST with `standard` has an MSE 4.6 % and 6.3 % higher" in page
+    assert (
+        "On **weather** and **ETTm2** it does not: PatchTST with `standard` has an MSE 4.6 % and 6.3 % higher" in page
+    )
     assert "the ridge, `standard` is worse on weather (+4.6 %) and ETTm2 (+6.3 %). It is undecided on 5" in README
 
 
