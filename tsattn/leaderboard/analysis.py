@@ -239,7 +239,7 @@ class Analysis:
     def linear(self, dataset: str) -> str | None:
         """The linear model to compare with: the ridge, or without one another linear model.
 
-        Of several, it is the one with the lowest validation MSE.
+        If there are several, validation chooses.
         """
         kinds = {name: self.kinds[name] for name in self.models[dataset]}
         linear = [name for name, own in kinds.items() if {*LINEAR} & {*own} and {*own} <= {*LINEAR, "ensemble", "auto"}]

@@ -357,8 +357,8 @@ def over_data_sets(differences: Mapping[str, Estimate], sources: Mapping[str, st
 
     Weights follow DerSimonian and Laird (1986), in closed form. The interval is Student's; as in Hartung and Knapp
     (2001), its degrees of freedom are the sources less one. Its standard error is the jackknife's: how far the mean
-    moves without each source, squared and summed. It is at least that of the weights, as few sources may agree by
-    chance (Röver, Knapp and Friede, 2015). Data sets of the same days are not independent.
+    moves without each source, squared and summed. The error of the weights is its least value, as few sources may
+    agree by chance (Röver, Knapp and Friede, 2015). Data sets of the same days are not independent.
 
     Args:
         differences: by data set.
