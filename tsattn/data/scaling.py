@@ -261,9 +261,8 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
     """Scale a panel to tensors, ``(value - mean) / scale``; the tensors of a large panel in files also lie in files.
 
     A missing value is imputed by the last observed value of its series, which uses no later values; without one, by
-    the mean. UserError for a value that is too large to compute with, or that the transform does not allow. New series
-    are scaled by their first `history (S,)` rows; by default all. With `history`, targets are weighted as in a
-    training.
+    the mean. UserError for a value too large to compute with, or outside the transform's domain. New series are scaled
+    by their first `history (S,)` rows; by default all. With `history`, targets are weighted as in a training.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:

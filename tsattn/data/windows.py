@@ -365,9 +365,8 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all columns if there are no rows ahead
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
-        has = "has" if lacking.size == 1 else "have"
-        steps = number_of(horizon, "step")
-        raise UserError(f"{names} {has} no values for the next {steps}; {pass_them.format('them')}")
+        says = f"{'has' if lacking.size == 1 else 'have'} no values for the next {number_of(horizon, 'step')}"
+        raise UserError(f"{names} {says}; {pass_them.format('them')}")
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
     at = f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast"
@@ -493,8 +492,7 @@ class TrainingLoader(DataLoader[Batch]):
     def __init__(self, windows: WindowDataset, batches: ShuffledBatches, **options: Any) -> None:
         super().__init__(windows, batch_sampler=batches, **options)  # type: ignore[arg-type]  # arrays, not lists
         self.batches = batches
-        self._seen = 0
-        self._resumed = 0
+        self._seen = self._resumed = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         # a generator starts with the first batch; by then a checkpoint has set the number of batches seen

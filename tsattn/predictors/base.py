@@ -163,10 +163,8 @@ class Predictor(nn.Module, ABC):
 
     def refuse_export(self) -> NoReturn:
         """Name what can be exported instead."""
-        raise UserError(
-            f"{self.name} cannot be exported: it uses another library, or weights outside of the run; "
-            "valid are tsattn's networks, ridge, naive forecasts, and ensembles of these"
-        )
+        says = f"{self.name} cannot be exported: it uses another library, or weights outside of the run"
+        raise UserError(f"{says}; valid are tsattn's networks, ridge, naive forecasts, and ensembles of these")
 
     @property
     def forecasts_counts(self) -> bool:
