@@ -18,9 +18,9 @@ SHORT = {"long": 100, "season": 24, "few": 5, "one": 1}
 
 
 def repeated(values: np.ndarray[Any, Any], season: int, horizon: int) -> np.ndarray[Any, Any]:
-    """The last season of `(rows, ...)` values again and again; in a series that is shorter, its mean before it."""
+    """The last season of `(rows, ...)` values again and again; a shorter series has its last value before it."""
     last = values[-season:]
-    before = np.full((season - len(last), *last.shape[1:]), values.mean(0))
+    before = np.full((season - len(last), *last.shape[1:]), last[-1])
     padded = np.concatenate([before, last])
     return padded[np.arange(horizon) % season]
 

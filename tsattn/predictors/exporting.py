@@ -136,8 +136,9 @@ def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> T
 
 
 def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
-    """Return the last s steps of windows `(B, L, C)`; a missing step takes the last known value of its place."""
-    last = past[:, -length:]
+    """Return the last s steps of windows `(B, L, C)`; missing steps take values as in `SeasonalNaive`."""
+    is_late = running_maximum(observed.long())[:, -length:] > 0
+    last = torch.where(is_late, past[:, -length:], past[:, -1:])
     lacking = -past.shape[1] % length  # steps to a whole season at the front
     shape = (-1, (past.shape[1] + lacking) // length, length, past.shape[2])
     by_place, known = (F.pad(part, (0, 0, lacking, 0)).reshape(shape) for part in (past, observed.long()))
