@@ -390,7 +390,8 @@ def step_counts(
         change, step = (np.abs(np.diff(part, axis=0)) for part in (values, scaled))
         larger, size = (np.maximum(np.abs(part[1:]), np.abs(part[:-1])) for part in (values, scaled))
         is_change = (change > _NOISE * larger) & (owner[1:] == owner[:-1])[:, None]
-        is_blurred = is_change & (_ROUNDING * size > _TOLD * step)
+        # next to opposite fill values, all others are exact near 0, but no model sees changes so small on its scale
+        is_blurred = is_change & (_ROUNDING * np.maximum(size, 1.0) > _TOLD * step)
     places = owner[1:, None] * n + np.arange(n)
     counts = [np.bincount(places[which], minlength=S * n) for which in (is_change, is_blurred)]
     return np.stack(counts).reshape(2, S, n)
