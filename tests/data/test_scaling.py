@@ -341,7 +341,9 @@ def test_far_values_of_new_rows_are_told_of_targets_and_covariates(caplog: pytes
     rng = np.random.default_rng(0)
     columns = {name: rng.normal(10, 3, 300) for name in ("y", "p", "f")}
     frame = pd.DataFrame({"ds": pd.date_range("2020", periods=300), **columns})
-    model = Forecaster("ridge", target="y", past_covariates=["p"], future_covariates=["f"], **OPTIONS).fit(frame)
+    reader = {"kind": "transformer", "d_model": 8, "num_layers": 1, "num_heads": 2}  # of covariates, unlike a ridge
+    names: dict[str, Any] = {"target": "y", "past_covariates": ["p"], "future_covariates": ["f"], "max_steps": 1}
+    model = Forecaster(reader, accelerator="cpu", **names, **OPTIONS).fit(frame)
     assert "standard deviations" not in caplog.text
     future = pd.DataFrame({"ds": pd.date_range("2020-10-27", periods=3), "f": [9.0, 9e18, 9.0]})
     model.predict(frame.assign(y=columns["y"] + 1e6 * (np.arange(300) == 295)), future=future)
