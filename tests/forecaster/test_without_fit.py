@@ -53,6 +53,19 @@ def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     assert scores["MAE"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
 
 
+def test_a_season_that_no_series_holds_is_refused_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    walk = pd.DataFrame({"ds": pd.date_range("2024", periods=300, freq="min"), "y": rng.normal(size=300).cumsum()})
+    scores = Forecaster("persistence", context_length=L, prediction_length=T).evaluate(walk)
+    assert (
+        "seasonal naive (1440 steps): 1 of 1 series are shorter than a season, and get their last value" in caplog.text
+    )
+    naive = Forecaster("seasonal_naive", context_length=L, prediction_length=T)
+    assert naive.evaluate(walk)["MSE"].tolist() == pytest.approx(scores["MSE"].iloc[[0, 0, 0]].tolist())
+    with pytest.raises(UserError, match=r'valid: 1 to \d+; give a shorter `--data.season_length` .*data=\{"season_'):
+        naive.fit(walk)
+
+
 def test_steps_have_the_season_that_is_given(tmp_path: Path) -> None:
     """A naive forecast, the baseline and MASE read it, also after the model is saved."""
     values = frame_of({"a": 90})["y"].to_numpy()

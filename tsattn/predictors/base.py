@@ -194,7 +194,10 @@ class Predictor(nn.Module, ABC):
             except UserError as error:
                 if self.context_length == self.task.context_length:
                     raise
-                raise UserError(f"{self.name} sets its own context_length, {self.context_length}: {error}") from error
+                says = f"{self.name} sets its own context_length, {self.context_length}: {error}"
+                if self.seasons == (self.task.season_length,):
+                    says += '; give a shorter `--data.season_length` (Python: `data={"season_length": ...}`)'
+                raise UserError(says) from error
 
     def check_weights(self, data: ForecastDataModule) -> None:
         """Refuse data with weights; a predictor whose fit uses them overrides it."""
