@@ -274,6 +274,18 @@ def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitud
     assert np.abs(expected - own_covariates(past[-48:], future.assign(x=7.0))).max() > 1e-2, "and it counts"
 
 
+def test_a_fine_tuned_model_that_was_saved_reads_the_future_of_its_covariates(tmp_path: Path) -> None:
+    past, future = frame(80, "a"), frame(4, "a")
+    future["ds"] = pd.date_range(past.ds.iloc[-1], periods=5, freq="D")[1:]
+    described = {"kind": "chronos", "weights": weights_of("chronos2"), "trained": "all"}
+    sizes = {"context_length": 24, "prediction_length": 4, "max_steps": 1}
+    made = Forecaster(described, future_covariates=["x"], accelerator="cpu", **sizes).fit(past)
+    made.save(tmp_path / "model")
+    expected, loaded = made.predict(future=future), load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.predict(future=future), expected)
+    assert not loaded.predict(future=future.assign(x=7.0)).equals(expected)
+
+
 def test_training_sees_missing_covariates_too() -> None:
     task = toy_task(24, 4, 1, covariates=True)
     network = ChronosNetwork(task, Output(THREE), weights=weights_of("chronos2"), trained="all").eval()

@@ -129,7 +129,9 @@ def stamped(*stamps: object) -> pd.DataFrame:
 CASES = [
     (FIVE.iloc[:0], {}, "no rows"),
     (with_cell("y", 6, np.inf), {"source": "sales.csv"}, "sales.csv, row 7: the value of y is infinite"),
-    (with_cell("y", 6, "much"), {}, "row 7: much in column y is not a number"),
+    (with_cell("y", 6, "much"), {}, "row 7: much in column y is not a number ... (correct the cell, or empty it if"),
+    (wide_frame().assign(z="much"), {"target": "z"}, "row 1: much in column z ... (correct the cell, or empty it if"),
+    (wide_frame().assign(z="much"), {}, "row 1: much in column z ... (name text columns as static, or list the"),
     (with_cell("y", 6, True), {}, "row 7: True in column y"),
     (with_cell("y", 6, 10**400), {}, "row 7 ... column y"),
     (FIVE.assign(y=pd.Timestamp("2020-01-01")), {}, "row 1 ... column y"),
@@ -146,7 +148,11 @@ CASES = [
     (FIVE, {"future_covariates": "zz"}, "no future covariate column zz"),
     (FIVE.assign(p=1.0), {"past_covariates": "p", "static": "p"}, "column p ... past covariate and as static"),
     (wide_frame().set_axis(["date", "x", "x"], axis=1), {}, "two columns x"),
-    (pd.concat([FIVE, FIVE[2:3]]), {}, "row 6: time stamp 2020-01-03 ... series a is there twice ... row 3"),
+    (
+        pd.concat([FIVE, FIVE[2:3]]),
+        {},
+        "row 6: time stamp 2020-01-03 ... series a is there twice ... row 3: remove one. For",
+    ),
     (wide_frame().iloc[[0, 1, 1, 2]], {}, "row 3 ... twice ... row 2"),
     (with_cell("ds", 6, "soon"), {}, "row 7: soon ... not a date"),
     (FIVE.assign(ds=np.arange(5) / 2), {}, "row 1 ... column ds is not a date"),

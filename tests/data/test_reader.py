@@ -380,6 +380,8 @@ def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
     message = refusal(frame)
     assert f"the frame, row {41 + row}: time stamp {frame['ds'][40 + row]} of series b" in message
     assert repr(frequency) in message
+    mend = "date months by their" if frequency == "MS" else "round the time stamps to one frequency, or give the right"
+    assert mend in message
 
 
 def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

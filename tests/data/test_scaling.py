@@ -289,12 +289,21 @@ def test_a_fill_value_is_named_with_its_series_and_row(
     assert f"series b has the value {fill:g} at {first}; empty that cell if it means missing" in message
 
 
+def test_two_fill_values_of_opposite_signs_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Their mean is near 0, where float32 tells all other values apart."""
+    frame = noisy_frames({"a": 1.0}, 200)
+    frame.loc[50:51, "y"] = 1e20, -1e20
+    (message,) = said(frame, caplog, "series")
+    assert "series a has the value 1e+20 at 50; empty that cell if it means missing" in message
+
+
 def test_honest_series_with_zeros_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    """Solar power, intermittent sales, and one that begins late."""
+    """Solar power, intermittent sales, some of heavy tails, and one that begins late."""
     rng, hours = np.random.default_rng(0), np.arange(480)
     sun = np.maximum(0, np.sin((hours % 24 - 6) * np.pi / 12).round(12))
     sales = np.where(rng.random(480) < 0.8, 0, rng.uniform(1e5, 1e7, 480))
-    for y in (1e7 * sun * rng.uniform(0.3, 1, 480), sales, np.where(hours < 470, 0, 5e6)):
+    tails = np.where(rng.random(480) < 0.8, 0, rng.lognormal(0, 4, 480)) * rng.choice([-1, 1], 480)
+    for y in (1e7 * sun * rng.uniform(0.3, 1, 480), sales, tails, np.where(hours < 470, 0, 5e6)):
         frame = pd.DataFrame({"ds": pd.date_range("2020", periods=480, freq="h"), "y": y, "x": y})
         Forecaster("ridge", target="y", past_covariates=["x"], val_rows=15, test_rows=15, **OPTIONS).fit(frame)
     assert "empty that cell" not in caplog.text
@@ -335,7 +344,9 @@ def test_far_values_of_new_rows_are_told_of_targets_and_covariates(caplog: pytes
     rng = np.random.default_rng(0)
     columns = {name: rng.normal(10, 3, 300) for name in ("y", "p", "f")}
     frame = pd.DataFrame({"ds": pd.date_range("2020", periods=300), **columns})
-    model = Forecaster("ridge", target="y", past_covariates=["p"], future_covariates=["f"], **OPTIONS).fit(frame)
+    reader = {"kind": "transformer", "d_model": 8, "num_layers": 1, "num_heads": 2}  # of covariates, unlike a ridge
+    names: dict[str, Any] = {"target": "y", "past_covariates": ["p"], "future_covariates": ["f"], "max_steps": 1}
+    model = Forecaster(reader, accelerator="cpu", **names, **OPTIONS).fit(frame)
     assert "standard deviations" not in caplog.text
     future = pd.DataFrame({"ds": pd.date_range("2020-10-27", periods=3), "f": [9.0, 9e18, 9.0]})
     model.predict(frame.assign(y=columns["y"] + 1e6 * (np.arange(300) == 295)), future=future)

@@ -125,7 +125,8 @@ def test_rules_and_cuts_count_rows() -> None:
     ("options", "message"),
     [
         ({"train_fraction": 0.5, "val_rows": 3}, "split in one way only: leave out train_fraction and val_fraction"),
-        ({"test_from": "2020-02-01"}, "needs both val_from and test_from"),
+        ({"test_from": "2020-02-01"}, "needs both val_from and test_from$"),
+        ({"test_rows": 3}, "needs both val_rows and test_rows; give the other, too, 0 for none"),
         ({"val_rows": -1, "test_rows": 3}, "val_rows must be at least 0, not -1"),
         ({"val_from": "soon", "test_from": "2020-02-01"}, "'soon' is not a date; write it like 2016-07-01"),
         ({"val_from": "2020-02-02", "test_from": "2020-02-01"}, "validation part must start before the test part"),

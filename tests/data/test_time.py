@@ -43,7 +43,7 @@ def test_dates_in_one_format_are_read_as_these(frequency: str, form: str) -> Non
 @pytest.mark.parametrize("form", ["%d/%m/%y", "%d/%m/%Y %I:%M %p", "%A, %d %B %Y", "%Y-W%W-%w", "%Y-%m-%d %H.%M"])
 def test_other_formats_are_asked_for(form: str) -> None:
     text = frame_of(DAYS.strftime(form))
-    said = "row 1: .* is not a date; write dates like 2016-07-01 00:00:00, or give their date_format"
+    said = "row 1: .* is not a date; write dates like 2016-07-01 00:00:00, or give `--data.date_format` .Python: `data="
     assert re.search(said, refusal(text))
     assert panel_from_frame(text, date_format=form).time.tolist() == DAYS.tolist()
 
@@ -52,7 +52,7 @@ def test_two_formats_that_fit_are_refused_naming_both() -> None:
     frame = frame_of(DAYS[:12].strftime("%d/%m/%Y"))
     message = refusal(frame)
     assert "row 2: 02/01/2020 in column ds can be read as %d/%m/%Y (2020-01-02) or as %m/%d/%Y (2020-02-01)" in message
-    assert message.endswith("give the right one as date_format")
+    assert message.endswith('give the right `--data.date_format` (Python: `data={"date_format": ...}`)')
     for form, frequency in (("%d/%m/%Y", "D"), ("%m/%d/%Y", "MS")):
         panel = panel_from_frame(frame, date_format=form)
         assert panel.frequency == frequency
@@ -372,6 +372,7 @@ def test_more_than_half_of_the_rows_are_filled_only_where_that_is_asked_for() ->
     message = refusal(thin)
     assert "time stamps of series b at frequency 'D', but only 25 rows; filling 75% of them is more than" in message
     assert "max_filled 0.5 allows" in message
+    assert message.endswith('or raise `--data.max_filled` (Python: `data={"max_filled": ...}`)')
     assert len(panel_from_frame(thin, max_filled=0.76).time) == 200
     assert "max_filled 0.1 allows" in refusal(frame.drop(index=range(5, 25)), max_filled=0.1)
     assert "max_filled must be from 0 to 1" in refusal(frame, max_filled=1.5)

@@ -63,7 +63,7 @@ def test_windows_know_their_targets_and_last_seasons_in_original_units(season: i
     days = [pd.date_range("2020-01-01", periods=length) for length in lengths]
     frame = pd.DataFrame({"unique_id": np.repeat([*"abc"], lengths), "ds": np.concatenate(days), "y": y})
     series = scaled_series(panel_from_frame(frame), Scaler((103.0,), (7.0,)))
-    origins = [range(season, 37), range(3, 4), range(20, 28)]
+    origins = [range(1, 37), range(3, 4), range(20, 28)]
     batch = WindowDataset(series, origins, 8, 2, [season]).__getitems__([*range(sum(map(len, origins)))])
     starts = np.cumsum([0, *lengths])
     ends = [(starts[number], starts[number] + row) for number, rows in enumerate(origins) for row in rows]
@@ -74,7 +74,8 @@ def test_windows_know_their_targets_and_last_seasons_in_original_units(season: i
             row = end - season + place
             of_place = [y[i] for i in range(row, start - 1, -season) if not np.isnan(y[i])]
             of_any = [y[i] for i in range(row, start - 1, -1) if not np.isnan(y[i])]
-            expected = (of_place or of_any or [103.0])[0]
+            of_series = [y[i] for i in range(end - 1, start - 1, -1) if not np.isnan(y[i])]
+            expected = (of_place or of_any or of_series or [103.0])[0]
             assert known.original[window, place, 0] == expected, (window, place)
             assert known.scaled[window, place, 0] == np.float32((expected - 103.0) / 7.0)
 

@@ -79,6 +79,14 @@ def test_an_unseen_category_of_a_saved_model_is_the_mean_too(shops: Forecaster, 
         shops.predict(promotions(380))
 
 
+@pytest.mark.parametrize("kind", ["ridge", "theta", "tiny", {"kind": "ensemble", "members": ["ridge", "tiny"]}])
+def test_models_that_read_no_covariates_need_no_future_of_them(kind: Any) -> None:
+    frame, options = promotions(380).drop(columns="region"), {"prediction_length": T, "quantiles": None}
+    forecaster = Forecaster(kind, future_covariates=["promotion"], **options).fit(frame)
+    expected = forecaster.predict(future=promotions(400).groupby("unique_id").tail(20))
+    pd.testing.assert_frame_equal(forecaster.predict(), expected)
+
+
 SIZES: dict[str, Any] = {"d_model": 16, "num_layers": 1, "num_heads": 2}
 OPTIONS: dict[str, Any] = {
     **{"context_length": 24, "prediction_length": T, "quantiles": None, "accelerator": "cpu"},

@@ -18,9 +18,9 @@ SHORT = {"long": 100, "season": 24, "few": 5, "one": 1}
 
 
 def repeated(values: np.ndarray[Any, Any], season: int, horizon: int) -> np.ndarray[Any, Any]:
-    """The last season of `(rows, ...)` values again and again; in a series that is shorter, its mean before it."""
+    """The last season of `(rows, ...)` values again and again; a shorter series has its last value before it."""
     last = values[-season:]
-    before = np.full((season - len(last), *last.shape[1:]), values.mean(0))
+    before = np.full((season - len(last), *last.shape[1:]), last[-1])
     padded = np.concatenate([before, last])
     return padded[np.arange(horizon) % season]
 
@@ -51,6 +51,19 @@ def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     assert scores["windows"].tolist() == [len(errors) * (1 if wide else 2)] * 3
     expected = np.mean(errors)
     assert scores["MAE"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
+
+
+def test_a_season_that_no_series_holds_is_refused_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    walk = pd.DataFrame({"ds": pd.date_range("2024", periods=300, freq="min"), "y": rng.normal(size=300).cumsum()})
+    scores = Forecaster("persistence", context_length=L, prediction_length=T).evaluate(walk)
+    assert (
+        "seasonal naive (1440 steps): 1 of 1 series are shorter than a season, and get their last value" in caplog.text
+    )
+    naive = Forecaster("seasonal_naive", context_length=L, prediction_length=T)
+    assert naive.evaluate(walk)["MSE"].tolist() == pytest.approx(scores["MSE"].iloc[[0, 0, 0]].tolist())
+    with pytest.raises(UserError, match=r'valid: 1 to \d+; give a shorter `--data.season_length` .*data=\{"season_'):
+        naive.fit(walk)
 
 
 def test_steps_have_the_season_that_is_given(tmp_path: Path) -> None:

@@ -103,6 +103,14 @@ def test_missing_values_are_imputed_as_in_a_panel() -> None:
     assert torch.equal(_imputed(nothing, ~nothing.isnan()), torch.zeros(1, 5, 2))
 
 
+@torch.no_grad()
+def test_an_exported_season_takes_the_last_value_where_none_is_known() -> None:
+    context = raw(2)
+    context[0, :-4], context[1] = torch.nan, torch.nan
+    expected = torch.stack([context[0, [-1, -1, -4, -3]], torch.tensor(SCALER.mean).expand(4, 2)])
+    torch.testing.assert_close(RawForecast(fitted("seasonal_naive"))(context), expected)
+
+
 @pytest.mark.slow
 def test_covariates_categories_and_time_stamps_are_inputs() -> None:
     scaler = replace(SCALER, covariate_mean=(1.0, 20.0), covariate_scale=(2.0, 4.0))

@@ -243,7 +243,7 @@ class ChronosPredictor(AnyHorizon, NetworkPredictor):
         self.is_trained = self.options.trained is not None
         self.needs_fit = self.options.is_fitted
         self.reads_short = not self.needs_fit
-        self.uses_covariates = False  # until the weights are known
+        self.uses_covariates = True  # perhaps, until the weights are known
         self._unfitted: ChronosFamily | None = None
 
     @property

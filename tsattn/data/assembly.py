@@ -34,7 +34,8 @@ _FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add the first number
 _HEAD = 1 << 22  # most rows of a series from which to find its frequency
 _BLOCK = 1 << 20  # rows of the arrays to process at a time
 _MOST_TEXTS = 1 << 16  # most categories of a covariate to remember
-_REGULAR = "date months by their first or last day, or give another `frequency`, such as SMS-15 for half months"
+_OF_MONTHS = "date months by their first or last day, or give another `frequency`, such as SMS-15 for half months"
+_TRUE_ONE = "give the right `--data.frequency` (Python: `frequency=`)"
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _ROW_PARTS = {"values": "values", "past_covariates": "past", "future_covariates": "known", "weight": "weights"}
 _PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}  # nanoseconds; 1 for steps
@@ -482,9 +483,9 @@ class _Places:
         if not share:
             advice = "max_filled 0 allows no gaps; check its dates and frequency"
         elif most == np.inf:
-            filled = f"filling {lacking[worst] / self.whole[worst]:.0%} of them"
-            filled += f" is more than max_filled {share:g} allows"
-            advice = f"{filled}; check its dates and frequency, or raise `--data.max_filled` (Python: `max_filled=`)"
+            filled = f"filling {lacking[worst] / self.whole[worst]:.0%} of them is more than max_filled {share:g}"
+            raising = 'raise `--data.max_filled` (Python: `data={"max_filled": ...}`)'
+            advice = f"{filled} allows; check its dates and frequency, or {raising}"
         first, last = self._times(self.whole_starts[worst] + np.array([0, self.whole[worst] - 1]))
         are = f"there are {self.whole[worst]} time stamps{self._of(worst)} at frequency {self.frequency!r}"
         where = self.table.where(int(self._stamps(worst)[1][0]))
@@ -502,10 +503,10 @@ class _Places:
         return f"{self.frequency!r}" + ("" if is_alone else f" like series {shown(self.ids[longest])}")
 
     def _twice(self, series: int, time: Any, first: int, second: int) -> UserError:
-        mend = "name the id column" if self.table.roles.is_wide else "list all id columns"
-        says = f"time stamp {time}{self._of(series)} is there twice, first in {self.table.where(first)}"
-        where = self.table.where(second)
-        return UserError(f"{where}: {says}. For several series, {mend}: `--data.id_column` (Python: `id_column=`)")
+        what = "name the id column" if self.table.roles.is_wide else "list all id columns"
+        mend = f"remove one. For several series, {what}: `--data.id_column` (Python: `id_column=`)"
+        says = f"time stamp {time}{self._of(series)} is there twice, first in {self.table.where(first)}: {mend}"
+        return UserError(f"{self.table.where(second)}: {says}")
 
     def _irregular(self, series: int) -> UserError:
         time, rows, is_own = self._stamps(series)
@@ -520,14 +521,15 @@ class _Places:
         phase = phases[0] if is_future else phase
         row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
         place = f" comes {time[row] - time[row - 1]} after the row before, but" if row and not is_future else ""
-        which = f"of frequency {self._usual(series)}; {_REGULAR}"
+        is_long = np.ptp(counts(time)) > 14 * 86_400 * _PER_UNIT["s"] * (len(time) - 1)  # half a month
+        mend = _OF_MONTHS if is_long else f"round the time stamps to one frequency, or {_TRUE_ONE}"
+        which = f"of frequency {self._usual(series)}; {mend}"
         if is_future:  # blame the future, even if it has more rows
             which = f"of its series, which ends at {time[is_own][-1]}, of frequency {self.frequency!r}"
         stamp = f"time stamp {time[row]}{self._of(series)}{place}"
         return UserError(f"{self.table.where(int(rows[row]))}: {stamp} is not on the grid {which}")
 
     def _mixed(self, series: int, own: str, row: int) -> UserError:
-        needs = "give the right `--data.frequency` (Python: `frequency=`)"
-        needs = needs if len(self.ids) == 1 else f"all series need the same (if rows are missing, {needs})"
+        needs = _TRUE_ONE if len(self.ids) == 1 else f"all series need the same (if rows are missing, {_TRUE_ONE})"
         says = f"the time stamps{self._of(series)} have frequency {own!r}, not {self._usual(series)}; {needs}"
         return UserError(f"{self.table.where(row)}: {says}")

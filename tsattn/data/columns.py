@@ -35,6 +35,7 @@ LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
 TARGETS = tuple(names[2] for names in LONG_TABLES)
 ID_COLUMNS = tuple(names[0] for names in LONG_TABLES)
 TIME_COLUMNS = ("date", "ds", "timestamp")
+FOUND_TARGET = "target of a wide table"  # the role of columns that no one named
 
 MOST = 256  # whole numbers up to this are exact in every precision of a training
 UNSEEN = "(not seen in training)"
@@ -135,7 +136,8 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
     if wrong.size:
         row, advice = int(wrong[0]), f"remove thousands separators{advice}"
         if not re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])):
-            advice = "name text columns as static, or list the targets"
+            advice = "correct the cell, or empty it if it is missing"
+            advice = "name text columns as static, or list the targets" if role == FOUND_TARGET else advice
         needs = "numbers, bools, or text without a number" if is_covariate else "numbers"
         cell = f"{shown(cells.iloc[row])} in column {shown(column.name)}"
         raise UserError(f"{where(row)}: {cell} is not a number; a {role} needs {needs} ({advice})")

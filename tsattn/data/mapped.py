@@ -233,9 +233,7 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
             raise UserError(f"{folder} is damaged: {path.name} is cut short or missing; convert the table again")
         if verify and sha256(path) != part["sha256"]:
             raise UserError(f"{folder} is damaged: the checksum of {path.name} is wrong; convert the table again")
-    arrays: dict[str, Any] = {
-        name: _opened(folder / f"{name}.npy", mapped=name not in _OF_SERIES) for name in index["arrays"]
-    }
+    arrays: Any = {one: _opened(folder / f"{one}.npy", mapped=one not in _OF_SERIES) for one in index["arrays"]}
     arrays["time"] = times_of(arrays["time"], index["time_unit"], index["time_zone"])
     arrays.pop(_WEIGHT, None)
     return Panel(**{name: _immutable(index[name]) for name in _PLAIN}, **arrays)

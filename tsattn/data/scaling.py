@@ -262,9 +262,8 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
     """Scale a panel to tensors, ``(value - mean) / scale``; the tensors of a large panel in files also lie in files.
 
     A missing value is imputed by the last observed value of its series, which uses no later values; without one, by
-    the mean. UserError for a value that is too large to compute with, or that the transform does not allow. New series
-    are scaled by their first `history (S,)` rows; by default all. With `history`, targets are weighted as in a
-    training.
+    the mean. UserError for a value too large to compute with, or outside the transform's domain. New series are scaled
+    by their first `history (S,)` rows; by default all. With `history`, targets are weighted as in a training.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -392,7 +391,8 @@ def step_counts(
         change, step = (np.abs(np.diff(part, axis=0)) for part in (values, scaled))
         larger, size = (np.maximum(np.abs(part[1:]), np.abs(part[:-1])) for part in (values, scaled))
         is_change = (change > _NOISE * larger) & (owner[1:] == owner[:-1])[:, None]
-        is_blurred = is_change & (_ROUNDING * size > _TOLD * step)
+        # next to opposite fill values, all others are exact near 0, but no model sees changes so small on its scale
+        is_blurred = is_change & (_ROUNDING * np.maximum(size, 1.0) > _TOLD * step)
     places = owner[1:, None] * n + np.arange(n)
     counts = [np.bincount(places[which], minlength=S * n) for which in (is_change, is_blurred)]
     return np.stack(counts).reshape(2, S, n)

@@ -189,7 +189,8 @@ def asked_rule(
     if len(given) > 1:
         raise UserError(f"the data can be split in one way only: leave out {given[0]} or {given[1]}")
     if given and ways[given[0]] != shares and None in ways[given[0]]:
-        raise UserError(f"a split needs both {given[0]}")
+        other = "" if rows == (None, None) else "; give the other, too, 0 for none"
+        raise UserError(f"a split needs both {given[0]}{other}")
     for what, count in (("val_rows", val_rows), ("test_rows", test_rows)):
         if count is not None and count < 0:
             raise UserError(f"{what} must be at least 0, not {count}")

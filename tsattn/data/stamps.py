@@ -27,6 +27,7 @@ logger = logging.getLogger("tsattn")
 
 Where = Callable[[int], str]
 
+_GIVE_IT = '`--data.date_format` (Python: `data={"date_format": ...}`)'
 _ISO, _STEPS = "ISO8601", "steps"
 _ISO_START = re.compile(r"\d{4}(?:$|[-/.]\d)|\d{8}(?!\d)")
 _DATE_ALONE = 10  # most characters of a date without a time of day
@@ -89,7 +90,7 @@ def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
                 row = int((codes == differing[0]).argmax())
                 ways = (f"{form} ({readings[form][differing[0]]:%Y-%m-%d})" for form in (kept[0], other))
                 says = f"can be read as {' or as '.join(ways)}, as all other rows can"
-                doubts[other] = _wrong(part, row, where, f"{says}; give the right one as date_format")
+                doubts[other] = _wrong(part, row, where, f"{says}; give the right {_GIVE_IT}")
         fitting = kept
     for other in fitting[1:]:
         if other in doubts:
@@ -242,7 +243,7 @@ def _wrong(cells: pd.Series, row: int, where: Where, says: str) -> UserError:
 
 def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) -> UserError:
     of = "" if form is None else f" of the format {form}{' of the other rows' if row else ''}"
-    says = f"is not a date{of}; write dates like 2016-07-01 00:00:00, or give their date_format"
+    says = f"is not a date{of}; write dates like 2016-07-01 00:00:00, or give {_GIVE_IT}"
     return _wrong(cells, row, where, says)
 
 

@@ -257,7 +257,8 @@ def read_rows(
         time = read_times(frame[roles.time], where, form, getattr(near if zone_of is None else zone_of, "tz", None))
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "the training data")
-    values = cells.number_columns(frame, roles.target, where, "target")
+    is_found = roles.is_wide and table.text.target is None and not {*roles.target} & {*TARGETS}
+    values = cells.number_columns(frame, roles.target, where, cells.FOUND_TARGET if is_found else "target")
     past, of_past = cells.covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = cells.covariate_columns(frame, roles.future, where, "future covariate", categorical)
     weights = cells.number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")

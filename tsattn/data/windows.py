@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from tsattn.batch import Batch, LastSeason, WindowUnits
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
-from tsattn.data.row_ranges import FileView, LastKnown, blocks_of, is_mapped, room_like
+from tsattn.data.row_ranges import FileView, LastKnown, is_mapped, made_rows
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.scaler import Scaler, SeriesTransform, Units
 from tsattn.task import Task
@@ -190,22 +190,20 @@ class Series:
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
         begin = self.starts[numbers][:, None]
         rows = end[:, None] - season + torch.arange(season)
-        lacking = (rows < begin)[..., None]
-        inside = torch.maximum(rows, begin).numpy()
-        sources = inside[..., None]
+        sources, channels = torch.maximum(rows, begin).numpy()[..., None], np.arange(self.values.shape[1])
+        known = (rows >= begin).numpy()[..., None]
         if self.observed is not None:
+            observed = self.observed.numpy()
             if season not in self._last_known:
-                observed, last_known = self.observed.numpy(), LastKnown(self.starts.numpy(), season)
-                table = room_like(self.original, self.original.shape, np.int64)
-                for block in blocks_of(self.original):
-                    table[block] = last_known(observed[block], block)
-                self._last_known[season] = table
-            sources = self._last_known[season][inside]
-        channels = np.arange(self.values.shape[1])
-        scaled = torch.from_numpy(self.values.numpy()[sources, channels]).masked_fill(lacking, 0.0)
+                find = LastKnown(self.starts.numpy(), season)
+                self._last_known[season] = made_rows(self.original, lambda at: find(observed[at], at), dtype=np.int64)
+            sources = self._last_known[season][sources[..., 0]]
+            known = known & observed[sources, channels]
+        last = np.where(known, sources, -1).max(axis=1, keepdims=True)  # the last known row, as each place has its last
+        sources, unknown = np.where(known, sources, last), torch.from_numpy(last < 0)
+        scaled = torch.from_numpy(self.values.numpy()[sources, channels]).masked_fill(unknown, 0.0)
         given = torch.from_numpy(np.asarray(self.original[sources, channels], dtype=np.float64))
-        given = given.masked_fill(lacking, torch.nan)
-        if (unknown := given.isnan()).any():  # use the mean, which is 0 in scaled units
+        if unknown.any():  # use the mean, which is 0 in scaled units
             given = torch.where(unknown, self.units.restore(scaled, numbers), given)
         return LastSeason(scaled, given)
 
@@ -365,9 +363,8 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all columns if there are no rows ahead
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
-        has = "has" if lacking.size == 1 else "have"
-        steps = number_of(horizon, "step")
-        raise UserError(f"{names} {has} no values for the next {steps}; {pass_them.format('them')}")
+        says = f"{'has' if lacking.size == 1 else 'have'} no values for the next {number_of(horizon, 'step')}"
+        raise UserError(f"{names} {says}; {pass_them.format('them')}")
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
     at = f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast"
@@ -493,8 +490,7 @@ class TrainingLoader(DataLoader[Batch]):
     def __init__(self, windows: WindowDataset, batches: ShuffledBatches, **options: Any) -> None:
         super().__init__(windows, batch_sampler=batches, **options)  # type: ignore[arg-type]  # arrays, not lists
         self.batches = batches
-        self._seen = 0
-        self._resumed = 0
+        self._seen = self._resumed = 0
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         # a generator starts with the first batch; by then a checkpoint has set the number of batches seen

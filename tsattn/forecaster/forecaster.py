@@ -87,8 +87,9 @@ class Forecaster:
         future_covariates: columns also known for the future.
         static: columns of categories, constant within a series.
         frequency: pandas frequency, offset or timedelta; a whole number if time counts steps. None infers it.
-        val_rows: rows of each series for validation, before `test_rows`; the last tenth by default, none by 0.
-        test_rows: last rows of each series, for testing, which are never trained on; none by default.
+        val_rows: rows of each series for validation, before `test_rows`; 0 alone trains on all rows. Without both, the
+            last tenth validates, and no rows are for testing.
+        test_rows: last rows of each series, for testing, which are never trained on. Give both, 0 for none.
         data: all other options of `tsattn.data.DataOptions`, or a dictionary of them: splits by share or date, weights,
             text of files, batch sizes. ``eval_batch_size`` is 256 by default in a dictionary; an object keeps its own.
 

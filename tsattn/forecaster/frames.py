@@ -70,6 +70,7 @@ def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: S
         raise UserError(f"there is no series {shown(id)}; valid: {one_of(map(str, panel.ids[:20]))}{also}")
     task = replace(fitted.predictor.task, context_length=fitted.predictor.context_length)
     series = scaled_series(panel, fitted.scaler) if series is None else series
+    panel = panel if fitted.predictor.uses_covariates else replace(panel, ahead=None)
     return FutureWindows(panel, series, task, fitted.scaler, warns_of_short=False)[found[0]]
 
 

@@ -139,6 +139,11 @@ class UnseenWindows:
         series = scaled_series(panel, self.fitted.scaler, history)
         predictors = {predictor.name: predictor}
         season = f"seasonal naive ({task.season_length} steps)"
+        short = sum(bool(rows) and rows[-1] < task.season_length for rows in self.origins)
+        if short:
+            says = "%s: %d of %d series are shorter than a season, and get their last value where that is unknown; "
+            says += 'give a shorter data={"season_length": ...}'
+            logger.warning(says, season, short, len(panel))
         for name, kind in ((season, "seasonal_naive"), ("persistence", "persistence")):
             predictors[name] = build_predictor(kind)
             predictors[name].build(task, Output())

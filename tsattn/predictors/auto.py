@@ -122,10 +122,7 @@ class Auto(Ensemble):
     @property
     def _kinds(self) -> list[str]:
         kinds = [member.predictor["kind"] for member in self.described]
-        return [
-            kind if kinds.count(kind) == 1 else f"{kind} {kinds[:place].count(kind) + 1}"
-            for place, kind in enumerate(kinds)
-        ]
+        return [one if kinds.count(one) == 1 else f"{one} {kinds[:i].count(one) + 1}" for i, one in enumerate(kinds)]
 
     @property
     def _taken(self) -> list[list[Predictor]]:

@@ -163,10 +163,8 @@ class Predictor(nn.Module, ABC):
 
     def refuse_export(self) -> NoReturn:
         """Name what can be exported instead."""
-        raise UserError(
-            f"{self.name} cannot be exported: it uses another library, or weights outside of the run; "
-            "valid are tsattn's networks, ridge, naive forecasts, and ensembles of these"
-        )
+        says = f"{self.name} cannot be exported: it uses another library, or weights outside of the run"
+        raise UserError(f"{says}; valid are tsattn's networks, ridge, naive forecasts, and ensembles of these")
 
     @property
     def forecasts_counts(self) -> bool:
@@ -196,7 +194,10 @@ class Predictor(nn.Module, ABC):
             except UserError as error:
                 if self.context_length == self.task.context_length:
                     raise
-                raise UserError(f"{self.name} sets its own context_length, {self.context_length}: {error}") from error
+                says = f"{self.name} sets its own context_length, {self.context_length}: {error}"
+                if self.seasons == (self.task.season_length,):
+                    says += '; give a shorter `--data.season_length` (Python: `data={"season_length": ...}`)'
+                raise UserError(says) from error
 
     def check_weights(self, data: ForecastDataModule) -> None:
         """Refuse data with weights; a predictor whose fit uses them overrides it."""

@@ -40,16 +40,13 @@ class RawForecast(nn.Module):
     def __init__(self, fitted: FittedPredictor) -> None:
         super().__init__()
         fitted.predictor.check_export()
+        name, family = fitted.predictor.name, fitted.predictor.output.distribution
         if fitted.conformal is not None:
-            raise UserError(
-                f"the calibrated intervals of {fitted.predictor.name} are not part of its network and cannot be "
-                "exported: fit it without calibrate"
-            )
-        if (family := fitted.predictor.output.distribution) is not None:
-            raise UserError(
-                f"{fitted.predictor.name} cannot be exported: quantiles of its distribution {family} are computed "
-                "outside of PyTorch; train with quantiles instead of a distribution"
-            )
+            says = f"the calibrated intervals of {name} are not part of its network and cannot be exported"
+            raise UserError(f"{says}: fit it without calibrate")
+        if family is not None:
+            says = f"quantiles of its distribution {family} are computed outside of PyTorch"
+            raise UserError(f"{name} cannot be exported: {says}; train with quantiles instead of a distribution")
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
         self.units = fitted.scaler.units()
         task = self.task = self.predictor.task
@@ -138,8 +135,9 @@ def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> T
 
 
 def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
-    """Return the last s steps of windows `(B, L, C)`; a missing step takes the last known value of its place."""
-    last = past[:, -length:]
+    """Return the last s steps of windows `(B, L, C)`; missing steps take values as in `SeasonalNaive`."""
+    is_late = running_maximum(observed.long())[:, -length:] > 0
+    last = torch.where(is_late, past[:, -length:], past[:, -1:])
     lacking = -past.shape[1] % length  # steps to a whole season at the front
     shape = (-1, (past.shape[1] + lacking) // length, length, past.shape[2])
     by_place, known = (F.pad(part, (0, 0, lacking, 0)).reshape(shape) for part in (past, observed.long()))

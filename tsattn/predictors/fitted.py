@@ -180,5 +180,6 @@ def future_batches(
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
     warn = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
+    panel = panel if predictor.uses_covariates else replace(panel, ahead=None)  # none of their future is needed
     windows = FutureWindows(panel, series, task, fitted.scaler, horizon, warns_of_short=warn, seasons=predictor.seasons)
     return map(windows.__getitems__, OrderedBatches(range(len(windows)), batch_size))

@@ -13,7 +13,7 @@ from tsattn.task import MOST_STEPS
 
 
 class RepeatedSteps(Predictor):
-    """Repeats the last steps of the context; a missing step takes the last known value of its season."""
+    """Repeats the last steps of the context; see `SeasonalNaive` for missing steps."""
 
     needs_fit = False
 
@@ -39,6 +39,9 @@ class RepeatedSteps(Predictor):
 
 class SeasonalNaive(RepeatedSteps):
     """The last season of the context for each season of the horizon.
+
+    A missing step takes the last known value of its place in the season; without any, the last known value of the
+    series before it, or before the horizon if the series is shorter than a season; without any, the mean.
 
     Args:
         season_length: steps in a season, which is also the context length; by default the task's.
