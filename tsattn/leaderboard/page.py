@@ -196,14 +196,14 @@ def _answer(analysis: Analysis) -> list[str]:
         where = f"on average over {max(counts)} of {len(analysis.datasets)} data sets"
         margin = analysis.margin(analysis.datasets)
         estimates: dict[str, Estimate] = {_code(name): claim for name, claim in analysis.claims.items()}
-        verdicts = [(name, one.verdict(margin)) for name, one in estimates.items()]
+        verdicts = [(name, "", claim.verdict(margin)) for name, claim in analysis.claims.items()]
         subject = "mean differences"
     else:
         where = f"on {_listed(analysis.datasets)}"
         many = len({pair.dataset for pair in pairs}) > 1
         names = [f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}" for pair in pairs]
         estimates = {name: pair.mse for name, pair in zip(names, pairs, strict=True)}
-        verdicts = [(name, pair.verdict) for name, pair in zip(names, pairs, strict=True)]
+        verdicts = [(analysis.short(pair.model), pair.dataset, pair.verdict) for pair in pairs]
         subject = "differences"
     better, worse = (_are(verdicts, word) for word in ("better", "worse"))
     said = f"{better} than `{reference}`" if better else f"no {noun} is measurably better than `{reference}`"
@@ -216,9 +216,14 @@ def _answer(analysis: Analysis) -> list[str]:
     return [*sentences, *_against_linear(analysis, reference)]
 
 
-def _are(verdicts: Sequence[tuple[str, str]], word: str) -> str:
-    """``a and b are better``; empty if no model has this verdict."""
-    names = [name for name, verdict in verdicts if verdict == word]
+def _are(verdicts: Sequence[tuple[str, str, str]], word: str) -> str:
+    """``a and b on ETTh1 are better``, from models, data sets and verdicts; empty if no model has this verdict."""
+    found: dict[str, list[str]] = {}
+    for name, dataset, verdict in verdicts:
+        if verdict == word:
+            found.setdefault(name, []).append(dataset)
+    everywhere = {name for name, sets in found.items() if len(sets) == sum(one == name for one, *_ in verdicts)}
+    names = [_code(name) + ("" if name in everywhere else f" on {_listed(sets)}") for name, sets in found.items()]
     return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {word}" if names else ""
 
 

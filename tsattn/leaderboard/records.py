@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tsattn.errors import UserError, first_line
-from tsattn.saved_folders import write_whole
+from tsattn.saved_folders import atomic_write, unwritten_named
 
 FILE = "records.parquet"
 LABELS = ("dataset", "horizon", "predictor", "attention", "seed")
@@ -152,7 +152,7 @@ class Records:
         return {key: place for place, key in enumerate(self.frame["key"]) if is_done[place]}
 
     def write(self, folder: str | Path, name: str = FILE) -> None:
-        """Write ``records.parquet``, or a file of another name, into a folder, whole or not at all.
+        """Write ``records.parquet``, or a file of another name, into a folder, whole or not at all; hold a lock for it.
 
         Raises:
             UserError: if it cannot be written.
@@ -165,7 +165,9 @@ class Records:
             "column_encoding": dict.fromkeys(("origin.list.element", "count.list.element"), "DELTA_BINARY_PACKED"),
         }
         table = self.table.replace_schema_metadata({_SUITES: json.dumps(self.suites)})
-        write_whole(Path(folder) / name, lambda file: pq.write_table(table, file, **options))
+        path = Path(folder) / name
+        with unwritten_named(path), atomic_write(path, alone=True) as file:  # what a killed process left is replaced
+            pq.write_table(table, file, **options)
 
 
 def stretch_of(horizon: int) -> int:

@@ -40,8 +40,8 @@ class RepeatedSteps(Predictor):
 class SeasonalNaive(RepeatedSteps):
     """The last season of the context for each season of the horizon.
 
-    A missing step takes the last known value of its place in the season; without any, the last known value of the
-    series before it, or before the horizon if the series is shorter than a season; without any, the mean.
+    A missing step takes the last known value of its place in the season. Without one it takes the series' last known
+    value before it, or before the horizon if the series is shorter than a season. Without any it takes the mean.
 
     Args:
         season_length: steps in a season, which is also the context length; by default the task's.
