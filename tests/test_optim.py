@@ -9,11 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.attention import KINDS, build_attention
-from tsattn.attention.projections import (
-    BilinearMLRProjection,
-    BTTProjection,
-    MLBTCProjection,
-)
+from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
 from tsattn.backbones import Transformer
 from tsattn.batch import Batch
 from tsattn.errors import UserError

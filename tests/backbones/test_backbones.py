@@ -156,11 +156,7 @@ def test_descriptions(task: Task) -> None:
 
 DAYS = {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["all", "day"]}}
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
-    (
-        "lstm",
-        {},
-        "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear$",
-    ),
+    ("lstm", {}, "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear$"),
     ("transformer", {"layers": 3}, "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers"),
     ("transformer", {"num_layers": 0}, "num_layers must be at least 1"),
     ("transformer", {"channels": "all"}, "channels must be one of mixed, independent, not 'all'"),

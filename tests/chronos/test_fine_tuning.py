@@ -177,10 +177,7 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
         ({"lora_rank": 0}, "lora_rank must be at least 1"),
         ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
         ({"where": [0]}, "where needs attention, or trained: attention or lora; .*, or leave where out"),
-        (
-            {"kind": "chronos-tiny"},
-            "chronos-tiny is no longer included: use tiny, the pretrained model that",
-        ),
+        ({"kind": "chronos-tiny"}, "chronos-tiny is no longer included: use tiny, the pretrained model that"),
     ],
     ids=str,
 )

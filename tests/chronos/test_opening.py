@@ -29,8 +29,7 @@ from tsattn.task import Output
 def test_what_a_name_may_be_is_one_sentence_everywhere(name: str) -> None:
     for opening in (NamedWeights.of, open_weights, open_pipeline, lambda one: adapt(one, "swa")):
         with pytest.raises(
-            UserError,
-            match=r"^weights must be .*folder .*hub such as .*, not .*; the included .* tiny`$",
+            UserError, match=r"^weights must be .*folder .*hub such as .*, not .*; the included .* tiny`$"
         ) as e:
             opening(name)
         assert repr(name) in str(e.value)

@@ -60,10 +60,7 @@ def test_the_cache_is_measured_where_there_is_one(capsys: pytest.CaptureFixture[
     assert table([*words, "--causal"], capsys)["cached key bytes, float32"] == [4 * 8 * 1024 * (32 + 8 + 4)] * 2
     words[0] = "--model.backbone.attention"  # as `fit` has it
     assert table([*words, "--causal"], capsys)["cached key bytes, float32"] == [4 * 8 * 1024 * (32 + 8 + 4)] * 2
-    for more, reason in (
-        ([], "it needs causal=True."),
-        (["--causal", "--attention.align=end"], "give align=start."),
-    ):
+    for more, reason in (([], "it needs causal=True."), (["--causal", "--attention.align=end"], "give align=start.")):
         assert main(["cost", *words, *more]) == 0
         said = capsys.readouterr().out.splitlines()[-1]
         assert said.startswith("The cache is not measured: MLRAttention cannot decode step by step")

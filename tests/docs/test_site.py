@@ -107,17 +107,13 @@ def has_entry(room: str, name: str, entries: Iterable[str]) -> bool:
 
 
 def test_every_public_name_has_an_entry(site: Path) -> None:
-    entries = [path for path in documented(site) if not _is_member(path)]
+    entries = [path for path in documented(site) if not path.split(".")[-2][:1].isupper()]
     assert len(exported()) >= 139
     names = {*exported(), *imported_by_pages()}
     assert sorted(f"{room}.{name}" for room, name in names if not has_entry(room, name, entries)) == []
     assert not has_entry("tsattn", "Forecaster", [path for path in entries if not path.endswith("Forecaster")])
     for name in ("fit", "predict", "evaluate", "save"):
         assert f"tsattn.forecaster.Forecaster.{name}" in documented(site), "a class comes with its methods"
-
-
-def _is_member(path: str) -> bool:
-    return path.split(".")[-2][:1].isupper()
 
 
 def test_every_command_and_option_that_the_help_lists_is_told(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

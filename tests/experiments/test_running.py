@@ -265,14 +265,7 @@ def experiment(backbone: Any, **values: Any) -> Experiment:
     ).with_values(values)
 
 
-OTHER = {
-    **MEMBER,
-    "attention": "standard",
-    "context_length": 64,
-    "loss": "mae",
-    "learning_rate": 0.002,
-    "max_steps": 4,
-}
+OTHER = {**MEMBER, "attention": "standard", "context_length": 64, "loss": "mae", "learning_rate": 0.002, "max_steps": 4}
 MIXED = {"kind": "ensemble", "members": [MEMBER, "ridge", OTHER], "weights": [2, 1, 1], "seeds": 2}
 
 

@@ -152,12 +152,12 @@ def test_further_training_keeps_the_scale_of_transformed_targets_unless_it_is_re
     forecaster = Forecaster(**QUICK, transform="box_cox").fit(frame)
     before = forecaster.scaler
     kept = forecaster.fine_tune(more, max_steps=1).scaler
-    assert (kept.ids, kept.series_mean[:2], kept.series_scale[:2]) == (("a", "b", "c"), *before_of(before))
+    assert (kept.ids, kept.series_mean[:2], kept.series_scale[:2]) == (
+        ("a", "b", "c"),
+        before.series_mean,
+        before.series_scale,
+    )
     assert (forecaster.predict()["0.1"] > 0).all()
     rescaled = forecaster.fine_tune(more, max_steps=1, rescale=True).scaler
     assert rescaled.ids == ("a", "c")
     assert rescaled == Forecaster(**QUICK, transform="box_cox").fit(more).scaler
-
-
-def before_of(scaler: Any) -> tuple[Any, Any]:
-    return scaler.series_mean, scaler.series_scale

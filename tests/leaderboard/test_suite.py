@@ -139,14 +139,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"questions": [{**ASK, "horizons": [6]}]}, "names 6, which is not among horizons; valid: 8, 4"),
     ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
     ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
-    (
-        {"questions": [{**ASK, "arms": ["ridge", "ridge"]}]},
-        "each arm once, not ridge, ridge against patchtst,",
-    ),
-    (
-        {"questions": [{**ASK, "arms": ["ridge"], "against": "ridge"}]},
-        "each arm once, not ridge against ridge",
-    ),
+    ({"questions": [{**ASK, "arms": ["ridge", "ridge"]}]}, "each arm once, not ridge, ridge against patchtst,"),
+    ({"questions": [{**ASK, "arms": ["ridge"], "against": "ridge"}]}, "each arm once, not ridge against ridge"),
     ({"questions": ["why"]}, "a question must be a mapping with the keys"),
     ({"seeds": "two"}, "seeds must be"),
     (arms(p={**PREDICTOR, "horizons": [99]}), "p is restricted to 99, which is not among horizons"),

@@ -37,10 +37,6 @@ def check(command: list[str], lanes: int) -> None:
     assert done.returncode == 0
 
 
-def lanes_of(name: str) -> int:
-    return {"avx512_bf16": 16, "avx512": 16, "avx2": 8}.get(name, 4)
-
-
 # of the widest vectors all is asked; of others what differs with the width: what their loads and stores touch
 ASKED = ["address,undefined", *["address"] * (len(WIDE_AND_NARROW) - 1)]
 SANITIZED = [("-O0", "-g1", f"-fsanitize={asked}", "-fno-sanitize-recover=all") for asked in ASKED]
@@ -74,7 +70,8 @@ def test_each_build_computes_the_same(
             pytest.skip("the thread sanitizer does not run here")  # of some kernels, whose addresses it does not know
     for driver in DRIVERS:
         program = built(command, driver, tmp_path / "driver", *flags, *one.flags)
-        check([*([runner] if runner else []), str(program)], lanes_of(one.name))
+        lanes = {"avx512_bf16": 16, "avx512": 16, "avx2": 8}.get(one.name, 4)
+        check([*([runner] if runner else []), str(program)], lanes)
 
 
 @needs_compiler
