@@ -335,9 +335,9 @@ def test_how_often_intervals_hold_is_counted(tmp_path: Path, run: Run) -> None:
     page = runpy.run_path(str(BENCHMARKS / "interval_coverage.py"))["page"]
     assert page(table) == (committed / "coverage.md").read_text()
     is_asked = table["case"].isin(["four horizons", "unequal seed spread"]) | table["case"].str.contains("data sets")
-    is_wide = table["case"].str.endswith("differ by 0.0%")  # few sources that agree by chance do not narrow a mean
+    is_wide = table["case"] == "7 data sets that differ by 0.0%"  # few that agree by chance do not narrow a mean
     assert table.loc[is_asked & ~is_wide, "coverage"].between(0.93, 0.97).all()
-    assert table.loc[is_wide, "coverage"].between(0.95, 0.99).all()
+    assert table.loc[is_wide, "coverage"].between(0.98, 0.99).all()
     assert table.loc[is_asked, "family"].max() < 0.05
 
 

@@ -59,7 +59,7 @@ def test_the_answer_is_a_few_sentences() -> None:
         f"`swa` {MINUS}x % to +x %.",
     ]
     assert by_set == "Compared with the ridge, `standard` is better on 3 data sets."
-    assert mean == f"Its mean difference is {MINUS}4.2 % to {MINUS}3.5 %: better."
+    assert mean == f"Its mean difference lies between {MINUS}4.2 % and {MINUS}3.5 %: better."
     both = [*rows("ETTh1", 24, {"standard": 0.0, "mlr": -3.0}), *rows("ETTh2", 24, {"standard": 0.0, "mlr": 3.0})]
     first = page_of(analysis(Records.of(both))).answer[0]
     assert first == "On ETTh1 and ETTh2, `mlr` on ETTh1 is better than `standard`, and `mlr` on ETTh2 is worse."

@@ -254,7 +254,7 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
     mean = over_data_sets(known, analysis.sources)
     if mean.sources >= FEWEST_SETS:
         low, high = map(_percent, mean.percent_interval())
-        said.append(f"Its mean difference is {low} to {high}: {mean.verdict(analysis.margin(known))}.")
+        said.append(f"Its mean difference lies between {low} and {high}: {mean.verdict(analysis.margin(known))}.")
     return said
 
 
