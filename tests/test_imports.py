@@ -10,8 +10,9 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {"errors", "batch", "task", "scaler", "descriptions", "saved_folders"}
 LAYERS = [
-    *("structured", "ops", "attention", "layers", "backbones", "diagnosis", "evaluation", "training", "predictors"),
-    *("chronos", "pretrained", "peers", "figures", "experiments", "forecaster", "tuning", "leaderboard", "cli"),
+    *("structured", "ops", "attention", "layers", "backbones", "diagnosis", "evaluation", "ridge", "training"),
+    *("predictors", "chronos", "pretrained", "peers", "figures", "experiments", "forecaster", "tuning"),
+    *("leaderboard", "cli"),
 ]
 # what each may import beside the ground and the layers below it
 BESIDE: dict[str, set[str]] = {"data": set(), **{part: {"data"} for part in LAYERS[LAYERS.index("diagnosis") :]}}

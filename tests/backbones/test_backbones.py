@@ -13,7 +13,6 @@ from torch import Tensor
 from tests.toy_windows import toy_task, toy_windows
 from tsattn.attention import KINDS, attention_class
 from tsattn.backbones import Backbone, ITransformer, PatchTST, Transformer, build_backbone, complete_backbone
-from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.backbones.task_network import check_same, difference, refuse_imports
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -104,33 +103,70 @@ def test_patches_are_named_by_their_ends_and_a_repeated_one_by_what_it_is(length
         assert backbone.token_ends(backbone.patches.count) == expected
 
 
+def solved(length: int, channels: int = C) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps of 20 steps, and waves of a day."""
+    generator = torch.Generator().manual_seed(1)
+    draws = (torch.randn(channels, size, T, dtype=torch.float64, generator=generator) / 9 for size in (length - 4, 13))
+    return *draws, torch.tensor(86_400)
+
+
+def forecast_of(maps: tuple[Tensor, Tensor, Tensor], windows: Batch) -> Tensor:
+    """What maps forecast, in float64."""
+    weight, waves, _ = (part.double() for part in maps)
+    assert windows.time is not None
+    turn = 2 * torch.pi * (windows.time[:, L] % 86_400).double() / 86_400
+    columns = torch.stack(
+        [torch.ones(len(windows)), *(f(k * turn) for k in range(1, 7) for f in (torch.sin, torch.cos))], 1
+    )
+    past, found = windows.past.double().clone(), []
+    for channel in range(C):
+        if windows.past_observed is not None:
+            for row, seen in zip(past[..., channel], windows.past_observed[..., channel], strict=True):
+                row[: int(seen.int().argmax())] = row[-1]  # nothing is known before the first value
+        map_of, waves_of = (part[channel % len(part)] for part in (weight, waves))
+        level = past[:, -1:, channel]
+        found.append((past[:, 4:, channel] - level) @ map_of + columns.double() @ waves_of + level)
+    return torch.stack(found, -1)
+
+
 @pytest.mark.parametrize(
-    ("kind", "subtract_last"), [(Transformer, False), (PatchTST, True), (ITransformer, False), (Transformer, True)]
+    ("kind", "subtract_last", "channels"),
+    [(Transformer, False, C), (PatchTST, True, 1), (ITransformer, False, C), (Transformer, True, 1)],
 )
-def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: bool) -> None:
-    batches = [batch(40, seed=seed) for seed in range(3)]
-    if subtract_last:  # with gaps at the beginning alone: others have a part in the mean
-        observed = torch.ones(40, L, C, dtype=torch.bool)
-        observed[::2, : L // 2, 1] = False
-        batches = [Batch(one.past, one.target, observed) for one in batches]
+def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: bool, channels: int) -> None:
+    windows, observed = batch(40), torch.ones(40, L, C, dtype=torch.bool)
+    observed[::2, : L // 2, 1] = False
+    time = 3600 * torch.arange(L + T).repeat(40, 1) + 3600 * torch.arange(40)[:, None]
+    windows = replace(windows, past_observed=observed, time=time)
     sizes = {"d_model": 16, "num_heads": 2, "subtract_last": subtract_last}
     backbone = kind(task, Output(), **sizes, linear_path="ridge").eval()
-    backbone.warm_start(batches)
-    ridge = apply_ridge(solve_ridge(batches), batches[0])
-    torch.testing.assert_close(backbone(batches[0]).double(), ridge, rtol=1e-4, atol=1e-4)
+    backbone.warm_start(lambda length: solved(length, channels))
+    ridge = forecast_of(solved(L, channels), windows)
+    torch.testing.assert_close(backbone(windows).double(), ridge, rtol=1e-4, atol=1e-4)
+    again = kind(task, Output(), **sizes, linear_path="ridge").eval()
+    again.load_state_dict(backbone.state_dict())
+    assert torch.equal(again(windows), backbone(windows))
+    with pytest.raises(UserError, match="needs time stamps"):
+        again(replace(windows, time=None))
+    optimizer = torch.optim.SGD(backbone.parameters(), 0.1)
+    backbone(windows).square().sum().backward()
+    optimizer.step()
+    path = backbone.linear_path
+    assert torch.equal(path.weight[:, 4:], solved(L, channels)[0].float()), "the ridge is not trained"
+    assert path.time.weight.abs().sum() > 0
     random = kind(task, Output(), **sizes, linear_path="learned").eval()
-    before = random(batches[0])
-    random.warm_start(batches)
-    assert torch.equal(random(batches[0]), before)
+    before = random(windows)
+    random.warm_start(solved)
+    assert torch.equal(random(windows), before)
 
 
 def test_the_quantiles_of_a_warm_start_lie_around_the_ridge(task: Task) -> None:
     levels = (0.1, 0.5, 0.75, 0.9)
-    batches = [batch(40, seed=seed) for seed in range(3)]
+    batches = [replace(batch(40), time=torch.zeros(40, L + T, dtype=torch.int64))]
     backbone = PatchTST(task, Output(levels), d_model=16, num_heads=2, linear_path="ridge").eval()
-    backbone.warm_start(batches)
+    backbone.warm_start(solved)
     forecast = backbone(batches[0])
-    ridge = apply_ridge(solve_ridge(batches), batches[0])
+    ridge = forecast_of(solved(L), batches[0])
     torch.testing.assert_close(forecast[..., 1].double(), ridge, rtol=1e-4, atol=1e-4)
     spread = batches[0].past.std(1, correction=0)[:, None]
     expected = spread * (NormalDist().inv_cdf(0.9) - NormalDist().inv_cdf(0.1))

@@ -12,9 +12,9 @@ from torch import Tensor
 from tests.toy_windows import LEVELS, toy_task, toy_windows
 from tsattn.backbones import build_backbone
 from tsattn.backbones.ltsf_linear import moving_average
-from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
 from tsattn.layers import InstanceNorm, QuantileFan
+from tsattn.predictors.shared_ridge import apply_ridge, solve_ridge
 from tsattn.task import Output
 
 

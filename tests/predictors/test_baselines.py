@@ -13,11 +13,13 @@ from tests.predictors.cases import windows_for
 from tests.toy_windows import toy_task
 from tsattn.data import FrameDataModule
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor, window_products
-from tsattn.predictors import ridge as ridge_room
-from tsattn.predictors.ridge import CONTEXTS, Ridge, possible_contexts
+from tsattn.predictors import build_predictor
+from tsattn.predictors.ridge import Ridge
 from tsattn.predictors.shared_ridge import SharedRidge
-from tsattn.predictors.window_products import Waves
+from tsattn.ridge import maps as ridge_room
+from tsattn.ridge import window_products
+from tsattn.ridge.maps import possible_contexts
+from tsattn.ridge.window_products import Waves
 
 
 @pytest.mark.parametrize(
@@ -235,9 +237,13 @@ def test_with_few_windows_for_validation_blocks_of_training_windows_are_left_out
     assert built(data).fit(data.with_all_rows(), Told())["chosen"]["maps"], "as without validation windows"
 
 
-def test_contexts_leave_three_quarters_of_the_rows_to_the_windows(data: FrameDataModule) -> None:
-    assert possible_contexts(data, CONTEXTS) == [6, 12, 24, 48]
-    assert possible_contexts(data, [300]) == [(data.splits[0].train_end - 7) // 4]
+def test_contexts_leave_three_quarters_of_the_rows_to_the_windows(
+    data: FrameDataModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert possible_contexts(data) == possible_contexts(data, 300) == [6, 12, 24, 48]
+    assert possible_contexts(data, 30) == [6, 12, 24, 30]
+    monkeypatch.setattr(ridge_room, "CONTEXTS", (300,))
+    assert possible_contexts(data) == [(data.splits[0].train_end - 7) // 4]
 
 
 def test_of_very_many_numbers_the_channels_share_a_map(data: FrameDataModule, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.forecaster.toys import SMALL, L, T, frame_of
-from tsattn.backbones.ridge_solution import normal_equations, regression_rows, solve_ridge
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.evaluation.window_errors import quantile_loss
 from tsattn.forecaster import Forecaster
+from tsattn.predictors.shared_ridge import normal_equations, regression_rows, solve_ridge
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import ForecastingModule

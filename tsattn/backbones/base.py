@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -65,8 +65,12 @@ class Backbone(nn.Module, ABC):
         """The training loss over the observed targets of a batch; used if `has_own_loss` is true."""
         raise NotImplementedError(f"{type(self).__name__} is trained by the losses of tsattn.training.losses")
 
-    def warm_start(self, batches: Iterable[Batch]) -> None:
-        """Start from a closed-form solution on the training windows; called once, before the first step."""
+    def warm_start(self, solve: Callable[[int], tuple[Tensor, Tensor, Tensor]]) -> None:
+        """Start from a closed form; called once, before the first step.
+
+        Args:
+            solve: solves for the ridge of the training windows; see `tsattn.backbones.linear_path.Solve`.
+        """
 
 
 def check_sizes(*, dropout: float, **sizes: int | None) -> None:

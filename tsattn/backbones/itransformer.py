@@ -7,7 +7,7 @@ encoder differs: it normalises before each branch instead of after it, and takes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from tsattn.attention import Attention, attention_per_layer, build_attention, complete_attention
 from tsattn.backbones.base import Backbone, check_sizes
-from tsattn.backbones.ridge_solution import LinearPath
+from tsattn.backbones.linear_path import LinearPath, Solve
 from tsattn.batch import Batch, ModuleWithConstants
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, number_of, one_of
@@ -43,7 +43,7 @@ class ITransformer(Backbone):
             except `mlr` with groups of channels as its blocks.
         groups: for `mlr`: groups of channels for each of its ranks, coarse to fine, see `ChannelGroups`. Tokens of
             covariates are in every group.
-        linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        linear_path: a linear forecast that is added, see `LinearPath`.
         calendar: also use the time of day, day of the week and time of year of each step, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
         norm: normalisation of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
@@ -98,14 +98,14 @@ class ITransformer(Backbone):
         self.fan = output_fan(output)
         self.head = FlattenHead(1, T, d_model, self.fan.num_outputs)
         self.subtract_last = subtract_last
-        self.linear_path = LinearPath(linear_path, L, T, subtract_last)
+        self.linear_path = LinearPath(linear_path, task)
         self.linear_path.start_alone(self.head.flat)
         # built last, so that a seed draws equal other parameters with and without covariates
         self.covariates = CovariateTokens(task, calendar, d_model, self.fan.num_outputs, dropout)
 
     @override
-    def warm_start(self, batches: Iterable[Batch]) -> None:
-        self.linear_path.warm_start(batches)
+    def warm_start(self, solve: Solve) -> None:
+        self.linear_path.warm_start(solve)
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
@@ -123,7 +123,7 @@ class ITransformer(Backbone):
         tokens = rearrange(tokens[:, :C], "B C D -> (B C) 1 D")
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
-        median = self.linear_path(past, raw[..., 0])
+        median = self.linear_path(batch, norm, raw[..., 0])
         forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
         return forecast
 

@@ -6,7 +6,7 @@ instead of after it, by default token by token (theirs is ``norm: batch``), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from einops import rearrange
@@ -16,7 +16,7 @@ from typing_extensions import override
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
-from tsattn.backbones.ridge_solution import LinearPath
+from tsattn.backbones.linear_path import LinearPath, Solve
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding, output_fan
@@ -37,7 +37,7 @@ class PatchTST(Backbone):
         d_ff: hidden width of the token-wise networks; 2 D by default.
         attention: a kind of attention, its description, or a list of these, one per layer. Its tokens are patches.
         positions: ``learned``, ``rotary`` or ``none``.
-        linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        linear_path: a linear forecast that is added, see `LinearPath`.
         calendar: also use the time of day, day of the week and time of year of each step, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
         norm: normalisation of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
@@ -92,14 +92,14 @@ class PatchTST(Backbone):
         self.fan = output_fan(output)
         self.head = FlattenHead(N, T, d_model, self.fan.num_outputs)
         self.subtract_last = subtract_last
-        self.linear_path = LinearPath(linear_path, L, T, subtract_last)
+        self.linear_path = LinearPath(linear_path, task)
         self.linear_path.start_alone(self.head.flat)
         # built last, so that a seed draws equal other parameters with and without covariates
         self.covariates = Covariates(task, calendar, d_model, self.fan.num_outputs, dropout, self.patches)
 
     @override
-    def warm_start(self, batches: Iterable[Batch]) -> None:
-        self.linear_path.warm_start(batches)
+    def warm_start(self, solve: Solve) -> None:
+        self.linear_path.warm_start(solve)
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
@@ -127,6 +127,6 @@ class PatchTST(Backbone):
         tokens = self.encoder(tokens, TokenOrigin(time, *self._values(batch)))
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
-        median = self.linear_path(past, raw[..., 0])
+        median = self.linear_path(batch, norm, raw[..., 0])
         forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
         return forecast

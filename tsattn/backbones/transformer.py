@@ -6,7 +6,7 @@ Any attention can be chosen. The linear path added to the encoder is ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from einops import rearrange
@@ -16,7 +16,7 @@ from typing_extensions import override
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
-from tsattn.backbones.ridge_solution import LinearPath
+from tsattn.backbones.linear_path import LinearPath, Solve
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
@@ -38,7 +38,7 @@ class Transformer(Backbone):
         positions: ``learned``, ``rotary`` or ``none``.
         channels: ``mixed``: a token holds all channels of its step. ``independent``: each channel is a separate series;
             all channels share the weights.
-        linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
+        linear_path: a linear forecast that is added, see `LinearPath`.
         calendar: also use the time of day, day of the week and time of year of each step, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
         norm: normalisation of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
@@ -90,14 +90,14 @@ class Transformer(Backbone):
         num_outputs = per_token * self.fan.num_outputs
         self.head = DirectHead(L, T, d_model, num_outputs)
         self.subtract_last = subtract_last
-        self.linear_path = LinearPath(linear_path, L, T, subtract_last)
+        self.linear_path = LinearPath(linear_path, task)
         self.linear_path.start_alone(self.head.value)
         # built last, so that a seed draws equal other parameters with and without covariates
         self.covariates = Covariates(task, calendar, d_model, num_outputs, dropout)
 
     @override
-    def warm_start(self, batches: Iterable[Batch]) -> None:
-        self.linear_path.warm_start(batches)
+    def warm_start(self, solve: Solve) -> None:
+        self.linear_path.warm_start(solve)
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
@@ -127,6 +127,6 @@ class Transformer(Backbone):
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         shape = "(B C) T Q -> B T C Q" if self.independent else "B T (C Q) -> B T C Q"
         raw = rearrange(raw, shape, C=C)
-        median = self.linear_path(past, raw[..., 0])
+        median = self.linear_path(batch, norm, raw[..., 0])
         forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
         return forecast

@@ -105,9 +105,10 @@ class NetworkPredictor(Predictor):
             module = self._module(data, training)
             if training.start is not None:
                 module.start_from(training.start)
+            module.chosen = training.choices.get(training.member)
             facts = train(module, data, training)
         self.network = module.network
-        return facts
+        return facts if module.chosen is None else {**facts, "chosen": module.chosen}
 
     @override
     def forward(self, batch: Batch) -> Tensor:

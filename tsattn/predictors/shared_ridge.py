@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, solve_normal_equations, solve_ridge
 from tsattn.batch import Batch
 from tsattn.errors import UserError, positive_number, whole_number
+from tsattn.layers import InstanceNorm
 from tsattn.predictors.base import last_context
 from tsattn.predictors.ridge import ClosedForm
 from tsattn.task import Output, Task
@@ -22,6 +22,68 @@ from tsattn.task import Output, Task
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
+
+
+ALPHA = 1000.0
+
+
+def solve_ridge(batches: Iterable[Batch], alpha: float = ALPHA) -> Tensor:
+    """Fit the ridge regression `(L, T)`, float64; `alpha` weighs squared coefficients; windows are centred by means."""
+    return solve_normal_equations(*normal_equations(batches), alpha)
+
+
+def normal_equations(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
+    """`X' X (L, L)` and `X' Y (L, T)` of all windows, float64; see `regression_rows`."""
+    gram: Tensor | float = 0.0
+    moment: Tensor | float = 0.0
+    for batch in batches:
+        x, y = regression_rows(batch)
+        gram = gram + x.T @ x
+        moment = moment + x.T @ y
+    assert isinstance(gram, Tensor), "there is no training window"
+    assert isinstance(moment, Tensor)
+    return gram, moment
+
+
+def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor:
+    """The ridge solution `(L, T)`: it minimises squared errors plus `alpha` times squared coefficients."""
+    penalty = alpha * torch.eye(len(gram), dtype=gram.dtype)
+    weight: Tensor = torch.linalg.solve(gram + penalty, moment, left=True)
+    return weight
+
+
+def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
+    """Centred contexts `(n, L)` and horizons `(n, T)`: a row for each window and channel with all targets known."""
+    past, level = _centred(batch)
+    target = (batch.known_target.double() - level).transpose(1, 2)
+    x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
+    if batch.target_observed is not None:
+        known = batch.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
+        x, y = x[known], y[known]
+    if batch.target_weight is not None:
+        weight = batch.target_weight.double().transpose(1, 2).flatten(0, 1)
+        weight = weight if batch.target_observed is None else weight[known]
+        counts = (weight > 0).all(-1)
+        root = weight[counts].mean(-1, keepdim=True).sqrt()
+        x, y = x[counts] * root, y[counts] * root
+    return x, y
+
+
+def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
+    """The forecast `(B, T, C)`, float64.
+
+    Args:
+        weight: `(L, T)`, from `solve_ridge`.
+        batch: B windows with L steps of context.
+    """
+    past, level = _centred(batch)
+    return (past.transpose(1, 2) @ weight).transpose(1, 2) + level
+
+
+def _centred(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The contexts minus their levels, `(B, L, C)`, and the levels, `(B, 1, C)`, in float64."""
+    norm = InstanceNorm(batch.past.double(), batch.past_observed)
+    return norm.past - norm.level, norm.level
 
 
 class SharedRidge(ClosedForm):
