@@ -10,11 +10,11 @@ CEILINGS = {
     ("structured",): 1200,
     ("ops",): 5600,
     ("attention",): 3400,
-    ("layers", "backbones"): 2700,
+    ("layers", "backbones"): 2634,
     ("data",): 5800,
     ("evaluation",): 950,
     ("training",): 1700,
-    ("predictors",): 2800,
+    ("ridge", "predictors"): 2866,
     ("chronos",): 2550,
     ("pretrained",): 850,
     ("experiments",): 1600,
@@ -27,7 +27,7 @@ CEILINGS = {
 }
 """Lines of Python, templates and texts, of rooms that share a ceiling; "" are the files at the top."""
 DONE = (
-    *("leaderboard", "structured", "ops", "attention", "layers", "backbones", "evaluation", "training"),
+    *("leaderboard", "structured", "ops", "attention", "layers", "backbones", "evaluation", "training", "ridge"),
     *("predictors", "chronos", "pretrained", "forecaster", "tuning", "figures", "diagnosis", "peers", "", "cli"),
     *("experiments", "data"),
 )

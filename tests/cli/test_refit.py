@@ -25,6 +25,7 @@ from tsattn.cli import main
 from tsattn.errors import rounded
 from tsattn.experiments import RunFolder
 from tsattn.predictors import build_predictor
+from tsattn.ridge.maps import ridge_maps
 from tsattn.task import Output
 from tsattn.training import TrainerOptions, Training
 from tsattn.training.execution import own_random_state
@@ -91,6 +92,21 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "best.csv", parse_dates=["date"]), other)
     run.refit.write_bytes(run.best.read_bytes())
     assert "checkpoints/refit.ckpt is missing or was changed" in refusal(words[:3], capsys)
+
+
+def test_a_refit_solves_for_the_ridge_of_its_linear_path_as_validation_chose(config: Path, tmp_path: Path) -> None:  # noqa: F811
+    run = RunFolder(tmp_path / "run")
+    assert fit(config, run.path, "--refit", "--model.backbone.linear_path=ridge", "--trainer.max_steps=4") == 0
+    maps = metrics(run.path)["chosen"]["maps"]
+    assert torch.load(run.best, weights_only=True)["maps"] == maps, "for a run that goes on"
+    data, _ = Experiment.read(run.path / "config.yaml").made()
+    data.setup("fit")
+    for one, file in ((data, run.best), (data.with_all_rows(), run.refit)):
+        _, (weight, waves, _) = ridge_maps(one, [], chosen=maps)
+        path = {name.rpartition(".")[2]: part for name, part in weights(file).items() if "path.w" in name}
+        torch.testing.assert_close(path["weight"][:, -weight.shape[1] :].double(), weight, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(path["waves"].double(), waves, rtol=1e-5, atol=1e-7)
+    assert not torch.equal(weight, ridge_maps(data, [], chosen=maps)[1][0])
 
 
 def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(

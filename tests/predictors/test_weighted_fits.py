@@ -13,7 +13,6 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.evaluation.window_errors import quantile_loss
 from tsattn.forecaster import Forecaster
-from tsattn.predictors.shared_ridge import normal_equations, regression_rows, solve_ridge
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
@@ -70,34 +69,6 @@ def test_a_row_of_weight_0_gives_the_gradient_of_a_missing_one() -> None:
     for other in (1, 2):
         torch.testing.assert_close(losses[0], losses[other])
         torch.testing.assert_close(gradients[0], gradients[other])
-
-
-def test_a_ridge_takes_whole_weights_as_copies_of_windows() -> None:
-    batch, times = drawn(), [1, 3, 0, 2, 2, 1]
-    weight = torch.tensor(times)[:, None, None].expand(-1, 3, 2).float()
-    rows = torch.arange(6).repeat_interleave(torch.tensor(times))
-    copies = Batch(past=batch.past[rows], target=batch.target[rows])
-    one, other = normal_equations([replace(batch, target_weight=weight)]), normal_equations([copies])
-    torch.testing.assert_close(one, other)
-    # by numpy, from the equations of weighted least squares
-    past = batch.past.double().numpy()
-    level = past.mean(1, keepdims=True)
-    x = (past - level).transpose(0, 2, 1).reshape(-1, 8)
-    y = (batch.target.double().numpy() - level).transpose(0, 2, 1).reshape(-1, 3)
-    W = np.diag(np.repeat(times, 2))
-    expected = np.linalg.solve(x.T @ W @ x + 5 * np.eye(8), x.T @ W @ y)
-    found = solve_ridge([replace(batch, target_weight=weight)], alpha=5.0)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6, atol=1e-9)
-
-
-def test_a_ridge_leaves_out_windows_with_a_target_of_weight_0_as_with_a_missing_one() -> None:
-    batch = drawn()
-    odd = torch.from_numpy(np.random.default_rng(3).random(batch.target.shape) < 0.15)
-    weighted = regression_rows(replace(batch, target_weight=(~odd).float()))
-    missing = regression_rows(replace(batch, target_observed=~odd))
-    torch.testing.assert_close(weighted, missing)
-    both = regression_rows(replace(batch, target_observed=~odd, target_weight=torch.ones_like(batch.target)))
-    torch.testing.assert_close(both, missing)
 
 
 @pytest.mark.parametrize("made", [RIDGE, {**SMALL, "max_steps": 3}], ids=["ridge", "network"])

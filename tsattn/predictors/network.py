@@ -105,10 +105,10 @@ class NetworkPredictor(Predictor):
             module = self._module(data, training)
             if training.start is not None:
                 module.start_from(training.start)
-            module.chosen = training.choices.get(training.member)
+            module.maps = training.choices.get(training.member, {}).get("maps")
             facts = train(module, data, training)
         self.network = module.network
-        return facts if module.chosen is None else {**facts, "chosen": module.chosen}
+        return facts if module.maps is None else {**facts, "chosen": {"maps": module.maps}}
 
     @override
     def forward(self, batch: Batch) -> Tensor:

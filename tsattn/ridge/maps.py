@@ -83,7 +83,10 @@ Pairs = list[tuple[dict[int, Products], dict[int, Products]]]  # for the fit, an
 
 
 def ridge_maps(
-    data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float], chosen: Maps | None = None
+    data: ForecastDataModule,
+    lengths: Sequence[int],
+    penalties: Sequence[float] = PENALTIES,
+    chosen: Maps | None = None,
 ) -> tuple[Maps, tuple[Tensor, Tensor, Tensor]]:
     """Return the maps that validation chooses among context lengths and penalties, and what `solve` says of them.
 

@@ -32,10 +32,7 @@ def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution:
     if distribution is None and name == NLL:
         raise UserError(f"loss {NLL} needs a distribution: give `--model.distribution NAME` (Python: `distribution=`)")
     if quantiles and name not in (PINBALL, NLL):
-        raise UserError(
-            f"loss {name} trains a point forecast, not quantiles: give `--model.loss {PINBALL}` "
-            f'(Python: loss="{PINBALL}"), or no loss'
-        )
+        raise UserError(f"loss {name} trains a point forecast, not quantiles: give loss {PINBALL}, or no loss")
     if not quantiles and name == PINBALL:
         raise UserError(f"loss {PINBALL} needs quantiles: give quantiles, or one of {one_of(_OF_POINTS)} as loss")
     return name

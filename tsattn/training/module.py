@@ -6,8 +6,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from lightning.pytorch import LightningModule
@@ -27,13 +26,10 @@ from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
 from tsattn.layers.optim import BETAS, Optimization, cap_rms_, mup_init_
-from tsattn.ridge.maps import PENALTIES, possible_contexts, ridge_maps
+from tsattn.ridge.maps import Maps, possible_contexts, ridge_maps
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task, calibration_share
 from tsattn.training.losses import batch_loss, choose_loss
-
-if TYPE_CHECKING:
-    from tsattn.data import ForecastDataModule
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _LOGGED = ("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows", "crps_scaled", "crps_original", "wql")
@@ -84,7 +80,7 @@ class ForecastingModule(LightningModule):
     scaler: Scaler
     units: Units  # of the series that are measured
     errors: ErrorTotals
-    chosen: Mapping[str, Any] | None = None  # the ``maps`` of a linear path that starts from the ridge
+    maps: Maps | None = None  # of a linear path that starts from the ridge
 
     def __init__(
         self,
@@ -196,20 +192,19 @@ class ForecastingModule(LightningModule):
     @override
     def teardown(self, stage: str) -> None:
         if self._runs_compiled:
-            stop_compiled(self.backbone)
+            self.backbone._compiled_call_impl = None
         self._runs_compiled = False
 
     @override
     def on_fit_start(self) -> None:
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is not None and self.trainer.ckpt_path is None and not self._starts_warm:
-            self.backbone.warm_start(partial(self._solved, datamodule))
+        data: Any = getattr(self.trainer, "datamodule", None)
 
-    def _solved(self, data: ForecastDataModule, longest: int) -> tuple[Tensor, Tensor, Tensor]:
-        chosen, lengths = (self.chosen or {}).get("maps"), possible_contexts(data, longest)
-        maps, solved = ridge_maps(data, lengths, PENALTIES, chosen)
-        self.chosen = {"maps": maps}
-        return solved
+        def solved(longest: int) -> tuple[Tensor, Tensor, Tensor]:
+            self.maps, solution = ridge_maps(data, possible_contexts(data, longest), chosen=self.maps)
+            return solution
+
+        if data is not None and self.trainer.ckpt_path is None and not self._starts_warm:
+            self.backbone.warm_start(solved)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -315,13 +310,13 @@ class ForecastingModule(LightningModule):
     @override
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         CheckpointContent(self.network.task, self.scaler, self.output, self.description).write_to(checkpoint)
-        checkpoint["chosen"] = self.chosen
+        checkpoint["maps"] = self.maps
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build for the task of the checkpoint, or refuse it if it belongs to another model."""
         saved = read_content(checkpoint)
-        self.chosen = checkpoint.get("chosen")
+        self.maps = checkpoint.get("maps")
         task_network.check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
         task_network.check_same(saved.predictor, saved.output, self.description, self.output)
         self.build(saved.task, saved.scaler)
@@ -355,11 +350,6 @@ def start_compiled(backbone: nn.Module, mode: str) -> None:
     """Compile a backbone when it is first called, once for each size of batch."""
     torch.compiler.reset()  # torch compiles a method at most 8 times in all, then silently runs uncompiled
     backbone.compile(mode=mode, dynamic=False)
-
-
-def stop_compiled(backbone: nn.Module) -> None:
-    """Let a backbone run uncompiled again."""
-    backbone._compiled_call_impl = None
 
 
 @contextlib.contextmanager
