@@ -231,6 +231,12 @@ class TestKey:
         monkeypatch.setattr(experiments, "RESULTS_VERSION", experiments.RESULTS_VERSION + 1)
         assert Experiment.of(content).key != before
 
+    def test_a_linear_path_from_the_ridge_has_a_later_version(self, content: dict[str, Any]) -> None:
+        """Its numbers changed, in the default model too, and no others."""
+        for backbone in ({**NETWORK, "linear_path": "ridge"}, "auto", NETWORK):
+            model = Experiment.of({**content, "model": {**content["model"], "backbone": backbone}}).model
+            assert ("'version': 2" in str(experiments._said(model))) == (backbone != NETWORK)
+
 
 def small(**trainer: Any) -> dict[str, Any]:
     return {

@@ -34,8 +34,6 @@ from tsattn.task import Output, Task
 
 logger = logging.getLogger("tsattn")
 
-LINEAR_WINDOWS = 100_000  # enough windows for a linear map of a few hundred steps
-
 
 class Source(ABC):
     """A source of series; each call of `load` returns equal series."""
@@ -295,10 +293,6 @@ class ForecastDataModule(LightningDataModule):
             return available
         most = self.scored_windows if self.val_windows == "auto" else int(self.val_windows)
         return available if most is None else min(most, available)
-
-    def thinning(self, part: str) -> int:
-        """Return the `every` that keeps enough windows for a linear map: 1 unless there are very many windows."""
-        return -(-len(self.windows(part)) // LINEAR_WINDOWS)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Move a batch to the device without waiting, unless it is already there (called by the Trainer)."""

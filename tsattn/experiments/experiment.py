@@ -206,9 +206,7 @@ def fingerprint(data: ForecastDataModule) -> str:
     names = [*map(list, parts), panel.static_categories, panel.frequency, *zone, *more]
     found = hashlib.blake2b(json.dumps(names, default=str).encode(), digest_size=32)
     rows = panel.values, panel.past_covariates, panel.future_covariates
-    for array in (panel.time, panel.starts, *rows, panel.static, panel.weights):
-        if array is None:
-            continue
+    for array in [one for one in (panel.time, panel.starts, *rows, panel.static, panel.weights) if one is not None]:
         is_float = array.dtype.kind == "f"
         step = max(1, _CHUNK // (8 * max(1, int(np.prod(array.shape[1:])))))
         found.update(f"{'<f8' if is_float else '<i8'}{array.shape}".encode())
@@ -233,6 +231,8 @@ def _without(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
 def _network_without(description: Any) -> Any:
     if isinstance(description, Mapping):
         kept = _without(description, _UNSAID_IN_NETWORKS)
+        if kept.get("linear_path") == "ridge" or (kept.get("kind") == "auto" and kept.get("members") is None):
+            kept["version"] = 2  # numbers of these alone changed
         return {name: _network_without(value) for name, value in kept.items()}
     return [*map(_network_without, description)] if isinstance(description, list) else description
 
