@@ -1,4 +1,4 @@
-"""DLinear and NLinear against their formulas, step by step; the closed form of the ridge against scikit-learn."""
+"""DLinear and NLinear against their formulas, step by step."""
 
 from dataclasses import replace
 from typing import Any

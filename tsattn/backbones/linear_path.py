@@ -63,8 +63,7 @@ class LinearPath(LinearMaps):
             weight, waves, period = solve(self.time.in_features)
             # maps of fewer steps leave the first ones out
             weight = nn.functional.pad(weight, (0, 0, self.time.in_features - weight.shape[1], 0))
-            self.weight, self.waves = weight.to(self.weight), waves.to(self.waves)
-            self.period = period.to(self.period)
+            self.weight, self.waves, self.period = weight.to(self.weight), waves.to(self.waves), period.to(self.period)
             nn.init.zeros_(self.time.weight)
             nn.init.zeros_(self.time.bias)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -34,13 +35,15 @@ class LinearMaps(nn.Module):
         if batch.past_observed is not None:
             counted = batch.past_observed.long().cumsum(1)  # steps before the first known value say nothing
             past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
-        moves = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0)
-        if not self.reads_time:
-            return moves
-        if batch.time is None:
-            raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
-        columns = wave_columns(batch.time[:, past.shape[1]], self.period, self.waves.shape[1])
-        return moves + torch.einsum("bf,cft->btc", columns.to(past.dtype), self.waves)
+        device = past.device.type
+        with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):  # maps are not to be rounded
+            moves = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0)
+            if not self.reads_time:
+                return moves
+            if batch.time is None:
+                raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
+            columns = wave_columns(batch.time[:, past.shape[1]], self.period, self.waves.shape[1])
+            return moves + torch.einsum("bf,cft->btc", columns.to(past.dtype), self.waves)
 
     @property
     def reads_time(self) -> bool:
@@ -50,14 +53,15 @@ class LinearMaps(nn.Module):
     @override
     def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any) -> None:
         for name, own in self.named_buffers(recurse=False):
-            if (given := state_dict.get(prefix + name)) is not None and given.dim() == own.dim():
+            given = state_dict.get(prefix + name, own)
+            if given.dim() == own.dim() and given.shape != own.shape:
                 setattr(self, name, own.new_empty(given.shape))
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
 def wave_columns(time: Tensor, period: Tensor, count: int) -> Tensor:
-    """A constant, and sines and cosines of times `(n,)` in a season, `(n, F)`, float64."""
-    period = period.clamp(min=1)
-    turn = torch.remainder(time, period).double() * (2 * math.pi) / period
+    """A constant, and sines and cosines of times `(n,)` in a season, `(n, F)`, float64 where the device has it."""
+    period, exact = period.clamp(min=1), torch.float32 if time.device.type == "mps" else torch.float64
+    turn = torch.remainder(time, period).to(exact) * (2 * math.pi) / period
     waves = [wave(number * turn) for number in range(1, count // 2 + 1) for wave in (torch.sin, torch.cos)]
     return torch.stack([torch.ones_like(turn), *waves], -1)[:, :count]

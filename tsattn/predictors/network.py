@@ -105,7 +105,6 @@ class NetworkPredictor(Predictor):
             module = self._module(data, training)
             if training.start is not None:
                 module.start_from(training.start)
-            module.maps = training.choices.get(training.member, {}).get("maps")
             facts = train(module, data, training)
         self.network = module.network
         return facts if module.maps is None else {**facts, "chosen": {"maps": module.maps}}

@@ -6,7 +6,7 @@ Shape letters: C channels, L context length, T prediction length, F columns of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import product
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -74,6 +74,7 @@ class _Sums:
     def __iter__(self) -> Iterator[dict[int, Products]]:
         return map(self.of, range(self.channels))
 
+    @cached_property
     def whole(self) -> dict[int, Products]:
         return reduce(lambda one, other: {length: one[length] + other[length] for length in one}, self)
 
@@ -108,7 +109,7 @@ def choose(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence
     train, held = _Sums(data, "train", lengths), None
     if "val" in data.parts and len(data.windows("val", max(lengths))) >= _FEW_WINDOWS:
         held = _Sums(data, "val", lengths)
-    pairs: Pairs = _blocks(train) if held is None else [(train.whole(), held.whole())]
+    pairs: Pairs = _blocks(train) if held is None else [(train.whole, held.whole)]
     found = _near([_of_shared(pairs, length, penalties, train.T) for length in lengths])
     fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
     if held is not None and train.channels > 1 and fits:
@@ -126,7 +127,7 @@ def _near(ways: Maps) -> Maps:
 def best_context(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> int:
     """Return the length of the shared map with the least squared error on validation windows."""
     train, held = (_Sums(data, part, lengths) for part in ("train", "val"))
-    pairs = [(train.whole(), held.whole())]
+    pairs = [(train.whole, held.whole)]
     found = [_of_shared(pairs, length, penalties, train.T) for length in lengths]
     return int(min(found, key=itemgetter("mse_scaled"))["context_length"])
 
@@ -189,7 +190,7 @@ def _shared(whole: Mapping[int, Products], choices: Maps, T: int) -> list[Tensor
 
 def solve(train: _Sums, choices: Maps) -> tuple[Tensor, Tensor, Tensor]:
     """Return the mean maps, as `LinearMaps` has them: `(C or 1, L, T)`, `(C or 1, F, T)`, and the period."""
-    whole, longest = train.whole(), max(choice["context_length"] for choice in choices)
+    whole, longest = train.whole, max(choice["context_length"] for choice in choices)
     shared = _shared(whole, choices, train.T)
     alone = all(choice["pooling"] is None for choice in choices)
     weight = torch.zeros(1 if alone else train.channels, longest, train.T, dtype=torch.float64)

@@ -159,20 +159,28 @@ class ForecastingModule(LightningModule):
     def _recompute_blocks(self, backbone: Backbone) -> None:
         encoders = [part for part in backbone.modules() if isinstance(part, BlockStack)]
         if not encoders:
-            raise UserError(
-                f"activation_checkpointing works on the blocks of an encoder, but backbone "
-                f"{self.description['kind']} has no encoder: leave it false"
-            )
+            lacks = f"backbone {self.description['kind']} has no encoder: leave it false"
+            raise UserError(f"activation_checkpointing works on the blocks of an encoder, but {lacks}")
         for encoder in encoders:
             if self.compile_mode is not None and encoder.counts:
-                raise UserError(
-                    "norm: batch, activation_checkpointing and compile_mode do not work together: leave one of them out"
-                )
+                together = "norm: batch, activation_checkpointing and compile_mode do not work together"
+                raise UserError(f"{together}: leave one of them out")
             encoder.recompute = True
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
         """Take over the weights of an earlier training, so that the backbone does not warm-start."""
         self.load_state_dict(state)
+        self._starts_warm = True
+
+    def warm_start(self, data: Any, chosen: Maps | None = None) -> None:
+        """Let a backbone that is not trained yet start from the ridge of the training windows, with the chosen maps."""
+
+        def solved(longest: int) -> tuple[Tensor, Tensor, Tensor]:
+            self.maps, solution = ridge_maps(data, possible_contexts(data, longest), chosen=chosen)
+            return solution
+
+        if not self._starts_warm:
+            self.backbone.warm_start(solved)
         self._starts_warm = True
 
     @override
@@ -197,14 +205,8 @@ class ForecastingModule(LightningModule):
 
     @override
     def on_fit_start(self) -> None:
-        data: Any = getattr(self.trainer, "datamodule", None)
-
-        def solved(longest: int) -> tuple[Tensor, Tensor, Tensor]:
-            self.maps, solution = ridge_maps(data, possible_contexts(data, longest), chosen=self.maps)
-            return solution
-
-        if data is not None and self.trainer.ckpt_path is None and not self._starts_warm:
-            self.backbone.warm_start(solved)
+        if (data := getattr(self.trainer, "datamodule", None)) is not None:
+            self.warm_start(data)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -316,7 +318,7 @@ class ForecastingModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Build for the task of the checkpoint, or refuse it if it belongs to another model."""
         saved = read_content(checkpoint)
-        self.maps = checkpoint.get("maps")
+        self.maps, self._starts_warm = checkpoint.get("maps"), True
         task_network.check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
         task_network.check_same(saved.predictor, saved.output, self.description, self.output)
         self.build(saved.task, saved.scaler)
@@ -333,10 +335,8 @@ class ForecastingModule(LightningModule):
 def check_compile_device(mode: str | None, device: torch.device) -> None:
     """Refuse a mode of torch.compile that does nothing on a device."""
     if mode == "reduce-overhead" and device.type != "cuda":
-        raise UserError(
-            f"compile_mode reduce-overhead uses CUDA graphs, which need a CUDA device, not {device.type}: give "
-            "compile_mode default"
-        )
+        needs = f"which need a CUDA device, not {device.type}"
+        raise UserError(f"compile_mode reduce-overhead uses CUDA graphs, {needs}: give compile_mode default")
 
 
 def hold_gradients(backbone: nn.Module) -> None:

@@ -134,6 +134,8 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         _attach_loggers(trainer, planned, files, training, checkpoint)
         trainer.callbacks.append(throughput := callbacks.Throughput())  # type: ignore[attr-defined]
         with _explained(data, files), contextlib.nullcontext() if progress is None else progress.listening():
+            if checkpoint is None:  # before callbacks copy the module, as averages of weights do
+                module.warm_start(planned, training.choices.get(training.member, {}).get("maps"))
             trainer.fit(module, datamodule=planned, ckpt_path=checkpoint, weights_only=True)
             # an interrupt after the last step ends nothing by itself
             if trainer.interrupted or trainer.received_sigterm or (progress is not None and progress.is_asked):
@@ -189,10 +191,8 @@ def _begun(
         return trainer, plan, planned
     check_compile_device(module.compile_mode, trainer.strategy.root_device)
     if module.patience is not None and "val" not in data.parts and training.lengths is None:
-        raise UserError(
-            "patience needs a validation error, and no series is long enough for "
-            "validation rows: leave patience out, or give longer series"
-        )
+        lacks = "no series is long enough for validation rows: leave patience out, or give longer series"
+        raise UserError(f"patience needs a validation error, and {lacks}")
     if module.patience is not None:
         plan = replace(plan, patience=module.patience, tolerance=0.0)
     return trainer, plan, planned
