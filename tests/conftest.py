@@ -72,7 +72,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ridge beside a model has a short context: for tests of large data that do not look at its errors."""
-    monkeypatch.setattr("tsattn.ridge.maps.CONTEXTS", (24,))
+    monkeypatch.setattr("tsattn.ridge.closed_form.CONTEXTS", (24,))
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.ridge import Ridge
 from tsattn.predictors.shared_ridge import SharedRidge
-from tsattn.ridge import maps as ridge_room
+from tsattn.ridge import closed_form as ridge_room
 from tsattn.ridge import window_products
-from tsattn.ridge.maps import possible_contexts
+from tsattn.ridge.closed_form import possible_contexts
 from tsattn.ridge.window_products import Waves
 
 

@@ -1,4 +1,4 @@
-"""The linear path of an encoder: a linear forecast that is added to that of its tokens.
+"""The linear path of an encoder: a linear forecast, to which its tokens add.
 
 Shape letters: B windows, L context length, T prediction length, C channels, F columns of the season's waves.
 """

@@ -17,7 +17,7 @@ from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.calibrated import calibration_parts
 from tsattn.predictors.fitted import FittedPredictor, WarmStart
-from tsattn.ridge.maps import best_context
+from tsattn.ridge.closed_form import best_context
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages

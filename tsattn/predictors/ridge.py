@@ -17,7 +17,7 @@ from tsattn.batch import Batch
 from tsattn.errors import number_of, positive_number, whole_number
 from tsattn.layers.linear_maps import LinearMaps
 from tsattn.predictors.base import Predictor, last_context
-from tsattn.ridge.maps import PENALTIES, possible_contexts, ridge_maps
+from tsattn.ridge.closed_form import PENALTIES, possible_contexts, ridge_maps
 from tsattn.ridge.window_products import Waves
 from tsattn.task import Output, Task
 

@@ -26,7 +26,7 @@ from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
 from tsattn.layers.optim import BETAS, Optimization, cap_rms_, mup_init_
-from tsattn.ridge.maps import Maps, possible_contexts, ridge_maps
+from tsattn.ridge.closed_form import Maps, possible_contexts, ridge_maps
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task, calibration_share
 from tsattn.training.losses import batch_loss, choose_loss
