@@ -11,10 +11,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from tsattn.backbones.linear_maps import LinearMaps
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers import InstanceNorm
-from tsattn.layers.linear_maps import LinearMaps
 from tsattn.task import Task
 
 Solve = Callable[[int], tuple[Tensor, Tensor, Tensor]]

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from tsattn.backbones.linear_maps import LinearMaps
 from tsattn.batch import Batch
 from tsattn.errors import number_of, positive_number, whole_number
-from tsattn.layers.linear_maps import LinearMaps
 from tsattn.predictors.base import Predictor, last_context
 from tsattn.ridge.closed_form import PENALTIES, possible_contexts, ridge_maps
 from tsattn.ridge.window_products import Waves

@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsattn.backbones.linear_maps import wave_columns
 from tsattn.data.splits import all_origins
-from tsattn.layers.linear_maps import wave_columns
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
