@@ -313,10 +313,3 @@ def test_a_killed_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert again.fit["chosen"] == whole.fit["chosen"]
     for name, weight in again.fitted.predictor.state_dict().items():
         assert torch.equal(weight, whole.fitted.predictor.state_dict()[name]), name
-
-
-@pytest.mark.slow
-def test_it_is_exported(tmp_path: Path) -> None:
-    forecaster = made().fit(monthly())
-    forecaster.export(tmp_path / "model.pt2")
-    assert (tmp_path / "model.pt2").exists()

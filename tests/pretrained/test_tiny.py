@@ -281,24 +281,33 @@ def test_its_attention_is_that_among_patches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_a_file_forecasts_what_it_forecasts(format: str) -> None:
+def test_files_forecast_what_it_forecasts_beside_the_other_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what has gaps, few values, no season, and no value at all."""
+    runtime = pytest.importorskip("onnxruntime")
     frame = frame_of(dict.fromkeys("ab", 700)).pivot_table(index="ds", columns="unique_id", values="y")
-    forecaster = Forecaster("tiny", context_length=64, **SHORT).fit(frame)
-    content, facts = exported(forecaster.fitted, format)
-    assert facts["inputs"]["context"]["shape"] == ["batch", 64, 2]
+    forecaster = Forecaster("auto", context_length=64, **SHORT).fit(frame)
+    traced: list[Any] = []
+
+    def once(*sent: Any, trace: Any = torch.export.export, **others: Any) -> Any:  # a trace takes half a minute
+        traced.extend([] if traced else [trace(*sent, **others)])
+        return traced[0]
+
+    monkeypatch.setattr(torch.export, "export", once)
+    (content, facts), (onnx, _) = (exported(forecaster.fitted, format) for format in ("torch", "onnx"))
+    assert facts["inputs"]["context"]["shape"] == ["batch", 96, 2]
     random = np.random.default_rng(0)
-    context = np.stack([*(frame.to_numpy()[at : at + 64] for at in (636, 100)), *10 * random.random((6, 64, 2))])
-    context[1][random.random((64, 2)) < 0.3] = context[2, :-40] = context[3, :-3] = context[4] = np.nan
-    if format == "torch":
-        program = torch.export.load(io.BytesIO(content)).module()
-        found, alone = (program(context=torch.from_numpy(one)).numpy() for one in (context, context[:1]))
-    else:
-        session = pytest.importorskip("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
-        found, alone = (session.run(None, {"context": one})[0] for one in (context, context[:1]))
-    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
-    for one in (found, alone):
-        np.testing.assert_allclose(one[0], expected, rtol=1e-4)
-    expected = RawForecast(forecaster.fitted)(torch.from_numpy(context)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    context = np.stack([*(frame.to_numpy()[at : at + 96] for at in (604, 100)), *10 * random.random((6, 96, 2))])
+    context[1][random.random((96, 2)) < 0.3] = context[2, :-40] = context[3, :-3] = context[4] = np.nan
+    time = pd.date_range(frame.index[604], periods=108, freq=frame.index[1] - frame.index[0])
+    seconds = np.broadcast_to(time.to_numpy().astype("datetime64[s]").astype(np.int64), (8, 108))
+    inputs = {"context": context, "time": seconds.copy()}
+    first = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
+    expected = RawForecast(forecaster.fitted)(**{name: torch.from_numpy(one) for name, one in inputs.items()}).numpy()
+    program = torch.export.load(io.BytesIO(content)).module()
+    session = runtime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    for count in (8, 1):
+        given = {name: one[:count] for name, one in inputs.items()}
+        made = program(**{name: torch.from_numpy(one) for name, one in given.items()}).numpy()
+        for found in (made, session.run(None, given)[0]):
+            np.testing.assert_allclose(found[0], first, rtol=1e-4)
+            np.testing.assert_allclose(found, expected[:count], rtol=1e-4, atol=1e-4)
