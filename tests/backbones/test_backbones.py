@@ -103,14 +103,19 @@ def test_patches_are_named_by_their_ends_and_a_repeated_one_by_what_it_is(length
         assert backbone.token_ends(backbone.patches.count) == expected
 
 
-def solved(length: int, channels: int = C) -> Tensor:
-    """Maps of all but 4 steps."""
-    return torch.randn(channels, length - 4, T, generator=torch.Generator().manual_seed(1)) / 9
+def solved(length: int, channels: int = C) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps of all but 4 steps, and waves of a day."""
+    generator = torch.Generator().manual_seed(1)
+    weight, waves = (torch.randn(channels, size, T, generator=generator) / 9 for size in (length - 4, 13))
+    return weight, waves, torch.tensor(86_400)
 
 
-def forecast_of(maps: Tensor, past: Tensor) -> Tensor:
-    level = past[:, -1:]
-    return torch.einsum("blc,clt->btc", (past - level)[:, 4:], maps.expand(C, -1, -1)) + level
+def forecast_of(maps: tuple[Tensor, Tensor, Tensor], past: Tensor, time: Tensor) -> Tensor:
+    weight, waves, level = maps[0].expand(C, -1, -1), maps[1].expand(C, -1, -1), past[:, -1:]
+    turns = [k * 2 * torch.pi * (time % 86_400) / 86_400 for k in range(1, 7)]
+    columns = torch.stack([torch.ones(len(past)), *(f(turn) for turn in turns for f in (torch.sin, torch.cos))], 1)
+    moves = torch.einsum("blc,clt->btc", (past - level)[:, 4:], weight)
+    return moves + torch.einsum("bf,cft->btc", columns, waves) + level
 
 
 @pytest.mark.parametrize(
@@ -120,17 +125,20 @@ def forecast_of(maps: Tensor, past: Tensor) -> Tensor:
 def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: bool, channels: int) -> None:
     windows, observed = batch(40), torch.ones(40, L, C, dtype=torch.bool)
     observed[::2, : L // 2, 1] = False
-    windows = replace(windows, past_observed=observed)
+    time = 3600 * (torch.arange(L + T) + torch.arange(40)[:, None])
+    windows = replace(windows, past_observed=observed, time=time)
     filled = windows.past.clone()
-    filled[::2, : L // 2, 1] = filled[::2, L // 2 :, 1].mean(1, keepdim=True)  # before the first known value
+    filled[::2, : L // 2, 1] = filled[::2, -1:, 1]  # nothing is known before the first value
     sizes = {"d_model": 16, "num_heads": 2, "subtract_last": subtract_last}
     backbone = kind(task, Output(), **sizes, linear_path="ridge").eval()
     backbone.warm_start(lambda length: solved(length, channels))
-    ridge = forecast_of(solved(L, channels), filled)
+    ridge = forecast_of(solved(L, channels), filled, time[:, L])
     torch.testing.assert_close(backbone(windows), ridge, rtol=1e-4, atol=1e-4)
     again = kind(task, Output(), **sizes, linear_path="ridge").eval()
     again.load_state_dict(backbone.state_dict())
     assert torch.equal(again(windows), backbone(windows))
+    with pytest.raises(UserError, match="needs time stamps"):
+        again(replace(windows, time=None))
     assert [name for name, _ in backbone.linear_path.named_parameters()] == ["time.weight", "time.bias"], "fixed maps"
     random = kind(task, Output(), **sizes, linear_path="learned").eval()
     before = random(windows)
@@ -140,11 +148,11 @@ def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: 
 
 def test_the_quantiles_of_a_warm_start_lie_around_the_ridge(task: Task) -> None:
     levels = (0.1, 0.5, 0.75, 0.9)
-    windows = batch(40)
+    windows = replace(batch(40), time=torch.zeros(40, L + T, dtype=torch.int64))
     backbone = PatchTST(task, Output(levels), d_model=16, num_heads=2, linear_path="ridge").eval()
     backbone.warm_start(solved)
     forecast = backbone(windows)
-    ridge = forecast_of(solved(L), windows.past)
+    ridge = forecast_of(solved(L), windows.past, torch.zeros(40))
     torch.testing.assert_close(forecast[..., 1], ridge, rtol=1e-4, atol=1e-4)
     spread = windows.past.std(1, correction=0)[:, None]
     expected = spread * (NormalDist().inv_cdf(0.9) - NormalDist().inv_cdf(0.1))

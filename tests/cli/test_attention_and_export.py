@@ -18,7 +18,8 @@ import json, sys, numpy as np, torch
 extra = {"tsattn.json": ""}
 program = torch.export.load(sys.argv[1], extra_files=extra).module()
 assert "tsattn" not in sys.modules and json.loads(extra["tsattn.json"])["channels"] == ["wave", "drift"]
-np.save(sys.argv[3], program(context=torch.from_numpy(np.load(sys.argv[2]))).numpy())  # which needs no gradients
+windows = {name: torch.from_numpy(part) for name, part in np.load(sys.argv[2]).items()}
+np.save(sys.argv[3], program(**windows).numpy())  # which needs no gradients
 """
 
 
@@ -65,12 +66,15 @@ def test_an_exported_run_forecasts_without_this_package(run: Path, capsys: pytes
     assert main(["export", "--run", str(run)]) == 0
     said = capsys.readouterr().out
     assert "takes context (batch, 48, 2) float64" in said
+    assert "takes time (batch, 60) int64" in said, "the ridge of its linear path has waves"
     assert "gives forecast (batch, 12, 2) float64" in said
     assert "attention mlr is exported as plain operators" in said
     assert "model.pt2 exists already" in refusal(["export", "--run", str(run)], capsys)
     table = pd.read_csv("new.csv", index_col="date", parse_dates=True)
-    np.save("context.npy", np.stack([table[-48:].to_numpy(), table[-60:-12].to_numpy(), table[:48].to_numpy()]))
-    words = [sys.executable, "-c", WITHOUT, str(run / "model.pt2"), "context.npy", "out.npy"]
+    parts = table[-48:], table[-60:-12], table[:48]
+    time = np.stack([part.index[0].timestamp() + 3600 * np.arange(60) for part in parts]).astype(np.int64)
+    np.savez("windows.npz", context=np.stack([part.to_numpy() for part in parts]), time=time)
+    words = [sys.executable, "-c", WITHOUT, str(run / "model.pt2"), "windows.npz", "out.npy"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     forecaster = load(run)

@@ -102,9 +102,11 @@ def test_a_refit_solves_for_the_ridge_of_its_linear_path_as_validation_chose(con
     data, _ = Experiment.read(run.path / "config.yaml").made()
     data.setup("fit")
     for one, file in ((data, run.best), (data.with_all_rows(), run.refit)):
-        _, (solved, *_) = ridge_maps(one, [], chosen=maps, waves=False)
-        (path,) = (part for name, part in weights(file).items() if name.endswith("linear_path.time.weight"))
-        torch.testing.assert_close(path[:, -solved.shape[1] :].T.double(), solved.mean(0), rtol=1e-5, atol=1e-6)
+        _, (weight, waves, _) = ridge_maps(one, [], chosen=maps)
+        path = {name.partition("path.")[2]: part.double() for name, part in weights(file).items()}
+        found = (path["weight"] + path["time.weight"].T)[:, -weight.shape[1] :]
+        torch.testing.assert_close(found, weight.expand(len(found), -1, -1), rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(path["waves"], waves, rtol=1e-5, atol=1e-7)
 
 
 def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(

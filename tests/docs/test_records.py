@@ -140,9 +140,9 @@ def test_where_locality_helps_is_what_the_records_say() -> None:
         assert found.verdict() == "better"
         assert f"{percent} % lower" in readme
         assert f"| `standard` | MSE {minus}{percent} % | {minus}{low} to {minus}{high} % | better | {record}" in page
-        assert analysis.linear(where) == "ridge_1024"
+        assert analysis.linear(where) == "ridge"
         errors = [analysis.score(where, model) for model in (*local, standard)]
-        assert analysis.score(where, "ridge_1024") < min(errors)
+        assert analysis.score(where, "ridge") < min(errors)
         of_mlr = analysis.difference(where, local[1:], local[0])
         assert of_mlr.verdict() != "better", "than a plain window"
         if name == "equal_training":

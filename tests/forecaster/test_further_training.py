@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging
 
 import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of
@@ -44,6 +45,15 @@ def test_a_warm_start_begins_where_the_last_fit_ended(first: Path) -> None:
     assert warm.scaler == scaler
     anew = Forecaster(**{**QUICK, "max_steps": 1, "learning_rate": 1e-7, "seed": 2}).fit(FRAME)
     assert distance(before, weights(anew)) > 1e-3
+
+
+def test_weights_are_averaged_from_the_start_at_the_ridge_on() -> None:
+    """Lightning copies the module before the first step: the maps must have their sizes by then."""
+    wide = FRAME.assign(y2=FRAME["y"].to_numpy()[::-1])[["ds", "y", "y2"]].head(200)
+    backbone = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "linear_path": "ridge"}
+    training = {"callbacks": [EMAWeightAveraging(decay=0.5)]}
+    fitted = Forecaster(**{**QUICK, "backbone": backbone}, target=["y", "y2"], training=training).fit(wide)
+    assert weights(fitted)["network.backbone.linear_path.waves"].abs().sum() > 0
 
 
 def test_series_that_are_known_keep_their_scale_and_new_ones_get_one(first: Path) -> None:

@@ -158,6 +158,7 @@ def test_an_ensemble_is_one_program_and_a_ridge_with_waves_takes_time_stamps() -
     torch.testing.assert_close(loaded(context=raw(5)), by_hand(one, raw(5)), rtol=1e-5, atol=1e-4)
     inner.waves = torch.randn(2, 13, T, dtype=torch.float64)
     inner.period += 86_400
+    assert inner.reads_time
     loaded, facts = program(one)
     time = 3600 * torch.arange(5 * (L + T)).reshape(5, -1)
     found = loaded(context=raw(5), time=time)

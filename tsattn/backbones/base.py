@@ -65,7 +65,7 @@ class Backbone(nn.Module, ABC):
         """The training loss over the observed targets of a batch; used if `has_own_loss` is true."""
         raise NotImplementedError(f"{type(self).__name__} is trained by the losses of tsattn.training.losses")
 
-    def warm_start(self, solve: Callable[[int], Tensor]) -> None:
+    def warm_start(self, solve: Callable[[int], tuple[Tensor, Tensor, Tensor]]) -> None:
         """Start from a closed form; called once, before the first step.
 
         Args:

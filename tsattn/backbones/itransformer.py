@@ -123,7 +123,7 @@ class ITransformer(Backbone):
         tokens = rearrange(tokens[:, :C], "B C D -> (B C) 1 D")
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
-        median = self.linear_path(norm, raw[..., 0])
+        median = self.linear_path(batch, norm, raw[..., 0])
         forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
         return forecast
 

@@ -1,6 +1,6 @@
 """The linear path of an encoder: a linear forecast, to which its tokens add.
 
-Shape letters: L context length, T prediction length, C channels.
+Shape letters: B windows, L context length, T prediction length, C channels, F columns of the season's waves.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from tsattn.backbones.linear_maps import LinearMaps
+from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers import InstanceNorm
 from tsattn.task import Task
 
-Solve = Callable[[int], Tensor]
-"""From L to the maps `(C or 1, L or fewer, T)` of the ridge of the training windows, without the season's waves."""
-_MOST_NUMBERS = 2**24
+Solve = Callable[[int], tuple[Tensor, Tensor, Tensor]]
+"""From L to the ridge of the training windows: weight, waves and period of `LinearMaps`."""
 
 
-class LinearPath(nn.Module):
+class LinearPath(LinearMaps):
     """A linear forecast from the context.
 
     Args:
         kind: ``none``: nothing. ``learned``: a map over time of the normalised context, which all channels share.
-            ``ridge``: the same of the context minus its last value, trained from the mean of the ridge's maps on.
-            A fixed map for each channel adds the distance of the ridge's from that mean, if all have at most 16
-            million numbers.
+            ``ridge``: the same of the context minus its last value, trained from the mean of the ridge's maps on. The
+            distance of each channel's map from that mean, and the season's waves, stay as they are.
         task: sizes and columns of the windows.
 
     Raises:
@@ -36,17 +36,18 @@ class LinearPath(nn.Module):
 
     KINDS = ("none", "learned", "ridge")
     mup_roles: ClassVar[dict[str, str]] = {"time": "input"}  # see tsattn.layers.optim
-    distances: Tensor | None  # of the channels' maps from their mean, (C, L, T)
 
     def __init__(self, kind: str, task: Task) -> None:
         super().__init__()
         if kind not in self.KINDS:
             raise UserError(f"linear_path must be one of {one_of(self.KINDS)}, not {kind!r}")
-        L, T, C = task.context_length, task.prediction_length, task.num_channels
+        L, T = task.context_length, task.prediction_length
         self.kind = kind
         self.time = None if kind == "none" else nn.Linear(L, T)
-        is_large = kind != "ridge" or C == 1 or C * L * T > _MOST_NUMBERS
-        self.register_buffer("distances", None if is_large else torch.zeros(C, L, T))
+        if kind == "ridge":  # solved for by `warm_start`
+            self.register_buffer("weight", torch.zeros(1, L, T))
+            self.register_buffer("waves", torch.zeros(1, 0, T))
+            self.register_buffer("period", torch.zeros((), dtype=torch.int64))
 
     def start_alone(self, *outputs: nn.Linear) -> None:
         """If there is a path, set the `outputs` that are added to it to zero: training starts from the path alone."""
@@ -59,24 +60,22 @@ class LinearPath(nn.Module):
     def warm_start(self, solve: Solve) -> None:
         """Take over the ridge of the training windows if `kind` is ``ridge``."""
         if self.kind == "ridge" and self.time is not None:
-            maps = solve(self.time.in_features)
-            # shorter maps leave the first steps out
-            maps = nn.functional.pad(maps, (0, 0, self.time.in_features - maps.shape[1], 0))
-            mean = maps.mean(0)
-            self.time.weight.copy_(mean.T)
+            weight, waves, period = solve(self.time.in_features)
+            # maps of fewer steps leave the first ones out
+            weight = nn.functional.pad(weight, (0, 0, self.time.in_features - weight.shape[1], 0))
+            self.time.weight.copy_(weight.mean(0).T)
             nn.init.zeros_(self.time.bias)
-            if self.distances is not None:
-                self.distances.copy_(maps - mean)
+            apart = weight - weight.mean(0)
+            self.weight, self.waves, self.period = apart.to(self.weight), waves.to(self.waves), period.to(self.period)
 
-    def forward(self, norm: InstanceNorm, forecast: Tensor) -> Tensor:
+    def forward(self, batch: Batch, norm: InstanceNorm, forecast: Tensor) -> Tensor:
         """Add the path to a forecast `(B, T, C)` on the scale of the window."""
         if self.time is None:
             return forecast
-        past = norm.normalised().transpose(1, 2)
-        if self.kind == "ridge":
-            last = past[..., -1:]
-            past, forecast = past - last, forecast + last.transpose(1, 2)
-            if self.distances is not None:
-                forecast = forecast + torch.einsum("bcl,clt->btc", past, self.distances)
-        added: Tensor = self.time(past)
+        if self.kind == "learned":
+            past = norm.normalised()
+        else:
+            past = self.from_last(batch) / norm.scale
+            forecast = forecast + (self.moves(batch) + (batch.past[:, -1:] - norm.level)) / norm.scale
+        added: Tensor = self.time(past.transpose(1, 2))
         return forecast + added.transpose(1, 2)

@@ -127,6 +127,6 @@ class PatchTST(Backbone):
         tokens = self.encoder(tokens, TokenOrigin(time, *self._values(batch)))
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         raw = rearrange(raw, "(B C) T Q -> B T C Q", C=C)
-        median = self.linear_path(norm, raw[..., 0])
+        median = self.linear_path(batch, norm, raw[..., 0])
         forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
         return forecast

@@ -127,6 +127,6 @@ class Transformer(Backbone):
         raw = self.covariates.add_effect(batch, tokens, self.head(tokens))
         shape = "(B C) T Q -> B T C Q" if self.independent else "B T (C Q) -> B T C Q"
         raw = rearrange(raw, shape, C=C)
-        median = self.linear_path(norm, raw[..., 0])
+        median = self.linear_path(batch, norm, raw[..., 0])
         forecast: Tensor = self.fan(median, raw[..., 1:], norm, batch)
         return forecast

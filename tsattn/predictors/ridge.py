@@ -6,19 +6,19 @@ Shape letters: B windows, C channels, L context length, T prediction length, F c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from tsattn.backbones.linear_maps import LinearMaps
 from tsattn.batch import Batch
-from tsattn.errors import UserError, number_of, positive_number, whole_number
+from tsattn.errors import number_of, positive_number, whole_number
 from tsattn.predictors.base import Predictor, last_context
 from tsattn.ridge.closed_form import PENALTIES, possible_contexts, ridge_maps
-from tsattn.ridge.window_products import Waves, wave_columns
+from tsattn.ridge.window_products import Waves
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -33,18 +33,8 @@ def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
     return f"{name} (context {context})"
 
 
-class ClosedForm(Predictor):
-    """Linear maps in float64, whatever is cast around them; a fit chooses their sizes, so a saved state may differ."""
-
-    weight: Tensor  # (C or 1, L, T), or (L, T)
-
-    @override
-    def _load_from_state_dict(self, state_dict: Mapping[str, Tensor], prefix: str, *others: Any) -> None:
-        for name, own in self.named_buffers(recurse=False):
-            given = state_dict.get(prefix + name, own)
-            if given.dim() == own.dim() and given.shape != own.shape:
-                setattr(self, name, own.new_empty(given.shape))
-        super()._load_from_state_dict(state_dict, prefix, *others)
+class ClosedForm(LinearMaps, Predictor):
+    """A linear map of the context, of a size that a fit chooses; in float64 whatever is cast around it."""
 
     @property
     @override
@@ -86,9 +76,6 @@ class Ridge(ClosedForm):
         penalty: on the squared coefficients of the map that channels share, on the scale of the data; None tries
             several.
     """
-
-    waves: Tensor  # (C or 1, F, T)
-    period: Tensor  # of the waves, in the unit of `Batch.time`
 
     def __init__(self, *, context_length: int | None = None, penalty: float | None = None) -> None:
         super().__init__(context_length=context_length, penalty=penalty)
@@ -136,18 +123,5 @@ class Ridge(ClosedForm):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        batch = last_context(batch, self.context_length)
-        past = batch.past.double()
-        level = past[:, -1:]
-        if batch.past_observed is not None:
-            counted = batch.past_observed.long().cumsum(1)  # steps before the first known value say nothing
-            past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
-        device = past.device.type
-        with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):  # maps are not to be rounded
-            forecast = level + ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0)
-            if not self.waves.shape[1]:
-                return forecast
-            if batch.time is None:
-                raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
-            columns = wave_columns(batch.time[:, past.shape[1]], self.period, self.waves.shape[1])
-            return forecast + torch.einsum("bf,cft->btc", columns.double(), self.waves)
+        window = last_context(batch, self.context_length)
+        return self.moves(window) + window.past[:, -1:].double()

@@ -47,12 +47,11 @@ def possible_contexts(data: ForecastDataModule, longest: int | None = None) -> l
 class _Sums:
     """Sums of products of a part by channel and context length; kept while they fit into memory."""
 
-    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int], *, waves: bool = True) -> None:
+    def __init__(self, data: ForecastDataModule, part: str, lengths: Iterable[int]) -> None:
         self.lengths = sorted(lengths, reverse=True)
         longer = [None, *self.lengths[:-1]]
         self.windows = [Windows.of(data, part, *pair) for pair in zip(self.lengths, longer, strict=True)]
-        self.channels, self.T = data.contents[1].num_channels, data.prediction_length
-        self.waves = Waves.of(data) if waves else Waves(0, 0)
+        self.channels, self.waves, self.T = data.contents[1].num_channels, Waves.of(data), data.prediction_length
         others = self.T + len(self.waves)
         sizes = [length + others for length in (self.lengths if part == "train" else self.lengths[:1])]
         self._keeps = 2 * self.channels * sum(size**2 for size in sizes) <= _KEPT_NUMBERS
@@ -89,8 +88,6 @@ def ridge_maps(
     lengths: Sequence[int],
     penalties: Sequence[float] = PENALTIES,
     chosen: Maps | None = None,
-    *,
-    waves: bool = True,
 ) -> tuple[Maps, tuple[Tensor, Tensor, Tensor]]:
     """Return the maps that validation chooses among context lengths and penalties, and what `solve` says of them.
 
@@ -99,22 +96,19 @@ def ridge_maps(
         lengths: context lengths to try.
         penalties: to try on the map that channels share.
         chosen: the maps that an earlier call chose, which are solved again.
-        waves: with the season's waves.
     """
     if chosen is None:
-        maps, train = choose(data, lengths, penalties, waves=waves)
+        maps, train = choose(data, lengths, penalties)
     else:
-        maps, train = [*chosen], _Sums(data, "train", {one["context_length"] for one in chosen}, waves=waves)
+        maps, train = [*chosen], _Sums(data, "train", {one["context_length"] for one in chosen})
     return maps, solve(train, maps)
 
 
-def choose(
-    data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float], *, waves: bool = True
-) -> tuple[Maps, _Sums]:
+def choose(data: ForecastDataModule, lengths: Sequence[int], penalties: Sequence[float]) -> tuple[Maps, _Sums]:
     """Return the maps whose mean is taken, best first, and the sums of the training windows."""
-    train, held = _Sums(data, "train", lengths, waves=waves), None
+    train, held = _Sums(data, "train", lengths), None
     if "val" in data.parts and len(data.windows("val", max(lengths))) >= _FEW_WINDOWS:
-        held = _Sums(data, "val", lengths, waves=waves)
+        held = _Sums(data, "val", lengths)
     pairs: Pairs = _blocks(train) if held is None else [(train.whole, held.whole)]
     found = _near([_of_shared(pairs, length, penalties, train.T) for length in lengths])
     fits = train.channels * max(one["context_length"] for one in found) * train.T <= _MOST_NUMBERS
@@ -195,7 +189,7 @@ def _shared(whole: Mapping[int, Products], choices: Maps, T: int) -> list[Tensor
 
 
 def solve(train: _Sums, choices: Maps) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the mean maps: of the context `(C or 1, L, T)`, of the waves `(C or 1, F, T)`; and the waves' period."""
+    """Return the mean maps, as `LinearMaps` has them: `(C or 1, L, T)`, `(C or 1, F, T)`, and the period."""
     whole, longest = train.whole, max(choice["context_length"] for choice in choices)
     shared = _shared(whole, choices, train.T)
     alone = all(choice["pooling"] is None for choice in choices)

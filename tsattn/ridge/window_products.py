@@ -9,7 +9,6 @@ Shape letters: L context length, T prediction length, F columns of the season's 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsattn.backbones.linear_maps import wave_columns
 from tsattn.data.splits import all_origins
 
 if TYPE_CHECKING:
@@ -61,14 +61,6 @@ class Waves:
         """F, 0 without a season."""
         waves = min(MOST_WAVES, self.season_length // 2)
         return 1 + 2 * waves if waves and self.period != 0 else 0
-
-
-def wave_columns(time: Tensor, period: Tensor, count: int) -> Tensor:
-    """A constant, and sines and cosines of times `(n,)` in a season, `(n, F)`, float64 where the device has it."""
-    period, exact = period.clamp(min=1), torch.float32 if time.device.type == "mps" else torch.float64
-    turn = torch.remainder(time, period).to(exact) * (2 * math.pi) / period
-    waves = [wave(number * turn) for number in range(1, count // 2 + 1) for wave in (torch.sin, torch.cos)]
-    return torch.stack([torch.ones_like(turn), *waves], -1)[:, :count]
 
 
 @dataclass

@@ -175,9 +175,9 @@ class ForecastingModule(LightningModule):
     def warm_start(self, data: Any, chosen: Maps | None = None) -> None:
         """Let a backbone that is not trained yet start from the ridge of the training windows, with the chosen maps."""
 
-        def solved(longest: int) -> Tensor:
-            self.maps, (weight, *_) = ridge_maps(data, possible_contexts(data, longest), chosen=chosen, waves=False)
-            return weight
+        def solved(longest: int) -> tuple[Tensor, Tensor, Tensor]:
+            self.maps, solution = ridge_maps(data, possible_contexts(data, longest), chosen=chosen)
+            return solution
 
         if not self._starts_warm:
             self.backbone.warm_start(solved)
