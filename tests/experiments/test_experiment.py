@@ -235,7 +235,7 @@ class TestKey:
         """Its numbers changed, in the default model too, and no others."""
         for backbone in ({**NETWORK, "linear_path": "ridge"}, "auto", NETWORK):
             model = Experiment.of({**content, "model": {**content["model"], "backbone": backbone}}).model
-            assert ("'version': 3" in str(experiments._said(model))) == (backbone != NETWORK)
+            assert ("'version': 2" in str(experiments._said(model))) == (backbone != NETWORK)
 
 
 def small(**trainer: Any) -> dict[str, Any]:

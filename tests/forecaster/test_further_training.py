@@ -53,7 +53,7 @@ def test_weights_are_averaged_from_the_start_at_the_ridge_on() -> None:
     backbone = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "linear_path": "ridge"}
     training = {"callbacks": [EMAWeightAveraging(decay=0.5)]}
     fitted = Forecaster(**{**QUICK, "backbone": backbone}, target=["y", "y2"], training=training).fit(wide)
-    assert weights(fitted)["network.backbone.linear_path.waves"].abs().sum() > 0
+    assert weights(fitted)["network.backbone.linear_path.weight"].abs().sum() > 0
 
 
 def test_series_that_are_known_keep_their_scale_and_new_ones_get_one(first: Path) -> None:

@@ -111,7 +111,7 @@ def flip_byte(path: Path) -> None:
         (lambda folder: (folder / "forecaster.json").unlink(), "not the folder of a saved model: it has no forecaster"),
         (spoil_json, "damaged: forecaster.json cannot be read"),
         (lambda folder: set_in_json(folder, format="cake"), "not the folder of a model that tsattn has saved"),
-        (lambda folder: set_in_json(folder, version=99), "is of format 99, and this version of tsattn reads format 5"),
+        (lambda folder: set_in_json(folder, version=99), "is of format 99, and this version of tsattn reads format 4"),
         (
             lambda folder: (folder / "model.safetensors").unlink(),
             "damaged: model.safetensors is missing or was changed",

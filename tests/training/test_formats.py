@@ -72,7 +72,7 @@ def test_a_checkpoint_holds_each_record_under_its_name() -> None:
     written: dict[str, Any] = {}
     content.write_to(written)
     assert list(written["tsattn"]) == ["format", "task", "scaler", "output", "predictor"]
-    assert written["tsattn"]["format"] == 5
+    assert written["tsattn"]["format"] == 4
     assert "mean" not in written["tsattn"]["task"]
     again = read_content({"tsattn": json.loads(json.dumps(written["tsattn"]))})
     assert again == content
@@ -80,7 +80,7 @@ def test_a_checkpoint_holds_each_record_under_its_name() -> None:
 
 
 SPOILT: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
-    (lambda saved: saved.update(format=6), "is of format 6, and this version of tsattn reads format 5"),
+    (lambda saved: saved.update(format=5), "is of format 5, and this version of tsattn reads format 4"),
     (lambda saved: saved.update(format="two"), "is damaged: 'two' is no format number"),
     (lambda saved: saved.pop("scaler"), "is damaged: 'scaler'"),
     (lambda saved: saved["task"].update(mean=[0.0]), "is damaged: Task has no 'mean'"),

@@ -30,25 +30,20 @@ class LinearMaps(nn.Module):
 
     def moves(self, batch: Batch) -> Tensor:
         """The forecast minus the last value, `(B, T, C)`, of windows of L steps; in the dtype of the maps."""
-        past = self.from_last(batch)
+        past = batch.past.to(self.weight.dtype)
+        level = past[:, -1:]
+        if batch.past_observed is not None:
+            counted = batch.past_observed.long().cumsum(1)  # steps before the first known value say nothing
+            past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, level)
         device = past.device.type
         with nullcontext() if device == "meta" else torch.autocast(device, enabled=False):  # maps are not to be rounded
-            moves = (past.permute(2, 0, 1) @ self.weight).permute(1, 2, 0)
+            moves = ((past - level).permute(2, 0, 1) @ self.weight).permute(1, 2, 0)
             if not self.reads_time:
                 return moves
             if batch.time is None:
                 raise UserError("this ridge uses the calendar and needs time stamps: give batches with time")
             columns = wave_columns(batch.time[:, past.shape[1]], self.period, self.waves.shape[1])
             return moves + torch.einsum("bf,cft->btc", columns.to(past.dtype), self.waves)
-
-    def from_last(self, batch: Batch) -> Tensor:
-        """The context minus its last value, `(B, L, C)`; zero before the first known value, which says nothing."""
-        past = batch.past.to(self.weight.dtype)
-        past = past - past[:, -1:]
-        if batch.past_observed is not None:
-            counted = batch.past_observed.long().cumsum(1)
-            past = torch.where((counted > 0) | (counted[:, -1:] == 0), past, 0.0)
-        return past
 
     @property
     def reads_time(self) -> bool:

@@ -26,8 +26,8 @@ class LinearPath(LinearMaps):
 
     Args:
         kind: ``none``: nothing. ``learned``: a map over time of the normalised context, which all channels share.
-            ``ridge``: the same of the context minus its last value, trained from the mean of the ridge's maps on. The
-            distance of each channel's map from that mean, and the season's waves, stay as they are.
+            ``ridge``: the ridge of the training windows, with a map for each channel, which stays as it is; and a
+            learned map, which starts at zero.
         task: sizes and columns of the windows.
 
     Raises:
@@ -44,7 +44,7 @@ class LinearPath(LinearMaps):
         L, T = task.context_length, task.prediction_length
         self.kind = kind
         self.time = None if kind == "none" else nn.Linear(L, T)
-        if kind == "ridge":  # solved for by `warm_start`
+        if kind == "ridge":  # until it is solved for, the last value is forecast
             self.register_buffer("weight", torch.zeros(1, L, T))
             self.register_buffer("waves", torch.zeros(1, 0, T))
             self.register_buffer("period", torch.zeros((), dtype=torch.int64))
@@ -63,19 +63,15 @@ class LinearPath(LinearMaps):
             weight, waves, period = solve(self.time.in_features)
             # maps of fewer steps leave the first ones out
             weight = nn.functional.pad(weight, (0, 0, self.time.in_features - weight.shape[1], 0))
-            self.time.weight.copy_(weight.mean(0).T)
+            self.weight, self.waves, self.period = weight.to(self.weight), waves.to(self.waves), period.to(self.period)
+            nn.init.zeros_(self.time.weight)
             nn.init.zeros_(self.time.bias)
-            apart = weight - weight.mean(0)
-            self.weight, self.waves, self.period = apart.to(self.weight), waves.to(self.waves), period.to(self.period)
 
     def forward(self, batch: Batch, norm: InstanceNorm, forecast: Tensor) -> Tensor:
         """Add the path to a forecast `(B, T, C)` on the scale of the window."""
         if self.time is None:
             return forecast
-        if self.kind == "learned":
-            past = norm.normalised()
-        else:
-            past = self.from_last(batch) / norm.scale
+        forecast = forecast + self.time(norm.normalised().transpose(1, 2)).transpose(1, 2)
+        if self.kind == "ridge":
             forecast = forecast + (self.moves(batch) + (batch.past[:, -1:] - norm.level)) / norm.scale
-        added: Tensor = self.time(past.transpose(1, 2))
-        return forecast + added.transpose(1, 2)
+        return forecast

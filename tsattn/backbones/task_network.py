@@ -21,7 +21,7 @@ from tsattn.saved_folders import atomic_write
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-FORMAT = 5
+FORMAT = 4
 _KEY = "tsattn"
 
 

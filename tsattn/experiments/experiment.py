@@ -232,7 +232,7 @@ def _network_without(description: Any) -> Any:
     if isinstance(description, Mapping):
         kept = _without(description, _UNSAID_IN_NETWORKS)
         if kept.get("linear_path") == "ridge" or (kept.get("kind") == "auto" and kept.get("members") is None):
-            kept["version"] = 3  # numbers of these alone changed
+            kept["version"] = 2  # numbers of these alone changed
         return {name: _network_without(value) for name, value in kept.items()}
     return [*map(_network_without, description)] if isinstance(description, list) else description
 
