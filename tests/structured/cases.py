@@ -14,7 +14,6 @@ from tsattn.structured import (
     MLR,
     Level,
     LevelShape,
-    LowRank,
     StructuredMatrix,
     block_sizes,
 )
@@ -71,10 +70,6 @@ def rebuild_mlr(*factors: Tensor) -> MLR:
     return MLR(factors[:half], factors[half:])
 
 
-def low_rank(m: int, n: int, r: int) -> Case:
-    return Case(f"low-rank-{m}x{n}-{r}", make(LowRank, m, n, r), LowRank, (m + n) * r, min(m, n, r))
-
-
 def mlr(m: int, n: int, ranks: Sequence[int], blocks: Sequence[int] | None = None) -> Case:
     counts = blocks or [2**level for level in range(len(ranks))]
     rank = min(m, n, sum(p * r for p, r in zip(counts, ranks, strict=True)))
@@ -96,9 +91,9 @@ def mlbtc(m: int, n: int, shapes: Sequence[LevelShape], rank: int) -> Case:
 
 
 CASES = [
-    low_rank(12, 7, 3),
+    mlr(12, 7, (3,)),
     # more components than columns: the bound is the width
-    low_rank(6, 6, 8),
+    mlr(6, 6, (8,)),
     mlr(48, 12, (2, 1, 1)),
     mlr(7, 7, (2, 1), (1, 7)),
     btt(7, 2),

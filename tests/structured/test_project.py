@@ -12,7 +12,6 @@ from tsattn.structured import (
     MLBTC,
     MLR,
     LevelShape,
-    LowRank,
     StructuredMatrix,
     fit_levels,
 )
@@ -23,7 +22,7 @@ BLOCKS_AND_BTT = [LevelShape(1, 3, 3), LevelShape(1, 3, 2, shuffled=True)]
 
 # name, the shape of the matrix, the projection; the first group is the nearest member in closed form
 CLOSED: dict[str, tuple[tuple[int, int], Project]] = {
-    "low-rank": ((12, 7), lambda dense: LowRank.project(dense, 3)),
+    "low-rank": ((12, 7), lambda dense: MLR.project(dense, (3,))),
     "btt-2": ((12, 12), lambda dense: BTT.project(dense, 2)),
     "btt-prime": ((7, 7), lambda dense: BTT.project(dense, 1)),
     "one-level": ((12, 6), lambda dense: MLBTC.project(dense, [LevelShape(1, 2, 3, shuffled=True)])),
@@ -136,7 +135,7 @@ def test_btt_error_is_that_of_its_blocks() -> None:
 
 def test_more_rank_than_there_is_does_no_harm() -> None:
     dense = normal(12, 12)
-    for matrix in (LowRank.project(dense, 20), BTT.project(dense, 5), MLR.project(dense, (12, 4, 4))):
+    for matrix in (MLR.project(dense, (20,)), BTT.project(dense, 5), MLR.project(dense, (12, 4, 4))):
         assert error(matrix, dense) < 1e-12
     assert BTT.project(dense, 5).left.shape == (4, 3, 3 * 5)
 

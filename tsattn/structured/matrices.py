@@ -93,7 +93,7 @@ def _concatenated(factors: Sequence[tuple[BlockFactor, float]], x: Tensor) -> Te
 class MLBTC(MultiLevel):
     """`M = sum_l alpha_l P_L diag(L_l,1 .. L_l,p'_l) P_R diag(R_l,1^T .. R_l,p_l^T)`.
 
-    Kuang et al. (ICML 2025), section 3. Low-rank, MLR and BTT matrices are members: their `levels` say how. So are
+    Kuang et al. (ICML 2025), section 3. MLR and BTT matrices are members: their `levels` say how. So are
     Monarch matrices (BTT of TT-rank 1 with square blocks) and Kronecker products (TT-rank 1, equal blocks).
 
     Attributes:
@@ -158,43 +158,12 @@ class MLBTC(MultiLevel):
 
 
 @dataclass(frozen=True, eq=False)
-class LowRank(MultiLevel):
-    """`M = L R^T`, of rank at most r, `(out + in) r` numbers per head: standard attention's `W_Q W_K^T`.
-
-    Attributes:
-        left: `(..., out, r)`.
-        right: `(..., in, r)`.
-    """
-
-    left: Tensor
-    right: Tensor
-
-    @property
-    @override
-    def levels(self) -> Sequence[Level]:
-        """One level of one block."""
-        return (Level(self.left[..., None, :, :], self.right[..., None, :, :], shuffled=False),)
-
-    @classmethod
-    def random(cls, out_features: int, in_features: int, rank: int, **drawing: Unpack[Drawing]) -> LowRank:
-        """Draw normal factors of variance 1 / fan-in: `in_features` on the right, `rank` on the left."""
-        shapes = [LevelShape(rank)]
-        (level,) = MLBTC.random(out_features, in_features, shapes, **drawing).levels
-        return cls(level.left[..., 0, :, :], level.right[..., 0, :, :])
-
-    @classmethod
-    def project(cls, dense: Tensor, rank: int) -> LowRank:
-        """Find the nearest to `(*heads, out, in)`: its truncated SVD (Eckart and Young 1936)."""
-        level = Level.nearest(dense, LevelShape(rank))
-        return cls(level.left[..., 0, :, :], level.right[..., 0, :, :])
-
-
-@dataclass(frozen=True, eq=False)
 class MLR(MultiLevel):
     """`M = sum_l diag(L_l,1 R_l,1^T .. L_l,p_l R_l,p_l^T)`: `(out + in) sum_l r_l` numbers per head.
 
-    Source: Parshakova et al., *Factor fitting, rank allocation, and partitioning in multilevel low rank matrices*
-    (2023); as an attention's bilinear form, Kuang et al.
+    One level of one block is a low-rank matrix, such as standard attention's `W_Q W_K^T`. Source: Parshakova et al.,
+    *Factor fitting, rank allocation, and partitioning in multilevel low rank matrices* (2023); as an attention's
+    bilinear form, Kuang et al.
 
     Attributes:
         left: one tensor per level, `(..., p_l, out/p_l, r_l)`.
