@@ -89,7 +89,8 @@ class DistanceBias(nn.Module):
 
         # compute each distance once, from the lowest to the highest: each row is a slice of this line
         ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
-        buckets = T5Attention._relative_position_bucket(ahead, self.both_ways, self.num_buckets, self.max_distance)
+        bucket_of: Any = T5Attention._relative_position_bucket
+        buckets = bucket_of(ahead, self.both_ways, self.num_buckets, self.max_distance)
         line: Tensor = self.weight[buckets].T
         return line.unfold(1, keys, 1).flip(1)[None]
 
