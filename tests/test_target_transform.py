@@ -9,8 +9,9 @@ import pytest
 import torch
 from scipy import special
 
+from tsattn.data.data_options import check_transform
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler, SeriesTransform, TargetTransform, Units, check_transform, restored, transformed
+from tsattn.scaler import Scaler, SeriesTransform, TargetTransform, Units, restored, transformed
 
 FITTED = TargetTransform(
     "box_cox", (0.5,), (7.0,), (2.0,), ((0.0,), (1.3,)), series_mean=((5.0,), (9.0,)), series_scale=((1.0,), (3.0,))

@@ -68,9 +68,19 @@ def class_at(path: str, what: str) -> type[Any] | None:
 def imported(path: str) -> Any:
     """Import what a path names, ``package.module.Name``."""
     module, _, name = path.rpartition(".")
-    if not module:
-        raise ImportError(f"{path!r} is no import path, package.module.Name")
     return getattr(importlib.import_module(module), name)
+
+
+def late(package: str, paths: Iterable[str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports what these paths name when it is first asked for."""
+    homes = {path.rpartition(".")[2]: path for path in paths}
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return imported(homes[name])
+
+    return get
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn import descriptions
 from tsattn.batch import EXACT, ModuleWithConstants
-from tsattn.descriptions import Description, PlainData
-from tsattn.errors import UserError, is_number, one_of, shown
+from tsattn.descriptions import PlainData
+from tsattn.errors import UserError, one_of, shown
 
 TRANSFORMS = {"log": "above 0", "log1p": "of at least 0", "box_cox": "above 0"}
 """The transforms, and the values that they take."""
@@ -57,21 +56,6 @@ class SeriesTransform(NamedTuple):
     lambdas: NDArray[np.float64]
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
-
-
-def check_transform(description: Description | None) -> dict[str, Any] | None:
-    """Return a transform as plain data: ``{kind: log}``, or ``{kind: box_cox, lambda: 0.5}``."""
-    if description is None:
-        return None
-    kind, chosen = descriptions.named(description, what="transform", table=TRANSFORMS)
-    if kind not in TRANSFORMS:
-        raise UserError(f"unknown transform {shown(kind)}; valid: {one_of(TRANSFORMS)}")
-    descriptions.check_names(chosen, ["lambda"] if kind == "box_cox" else [], f"transform {kind}")
-    if (given := chosen.get("lambda")) is None:
-        return {"kind": kind}
-    if not is_number(given) or not 0 <= given <= LARGEST_LAMBDA:  # one below 0 has a ceiling that no forecast can pass
-        raise UserError(f"lambda of box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}")
-    return {"kind": kind, "lambda": float(given)}
 
 
 def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.float64]) -> NDArray[np.float64]:

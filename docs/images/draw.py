@@ -18,7 +18,7 @@ from PIL import Image
 from tsattn import build_attention
 from tsattn.attention.maps import attention_zones
 from tsattn.figures.style import ACCENT, HEAT, INK, OTHERS
-from tsattn.structured import BTT, MLR, LowRank, StructuredMatrix
+from tsattn.structured import BTT, MLR, StructuredMatrix
 
 HERE = Path(__file__).parent
 TOKENS, HEAD = 16, 8
@@ -96,7 +96,7 @@ def draw_projections() -> Figure:
     """The bilinear form of a head, and the factors that it is made of."""
     torch.manual_seed(3)
     width, rank = 16, 4
-    low = LowRank(torch.randn(width, rank), torch.randn(width, rank))
+    low = MLR((torch.randn(1, width, rank),), (torch.randn(1, width, rank),))
     btt = BTT.random(width, 1, left_heads=1, right_heads=1)
     mlr = MLR.random(width, width, (2, 2))
     left = torch.block_diag(*btt.left[0])
@@ -105,7 +105,7 @@ def draw_projections() -> Figure:
     rows: list[tuple[str, list[tuple[str, np.ndarray]]]] = [
         (
             "low rank\n(standard, swa, mlr)\n128 numbers, rank 4",
-            [("M", sizes(low)), ("$W_Q$", low.left.abs().numpy()), ("$W_K^T$", low.right.mT.abs().numpy())],
+            [("M", sizes(low)), ("$W_Q$", low.left[0][0].abs().numpy()), ("$W_K^T$", low.right[0][0].mT.abs().numpy())],
         ),
         (
             "btt, TT-rank 1\n128 numbers, rank 16",

@@ -12,13 +12,8 @@ from tsattn.structured import (
     BTT,
     MLBTC,
     MLR,
-    Butterfly,
-    Kronecker,
     Level,
     LevelShape,
-    LowRank,
-    Monarch,
-    MultiLevel,
     StructuredMatrix,
     block_sizes,
 )
@@ -75,10 +70,6 @@ def rebuild_mlr(*factors: Tensor) -> MLR:
     return MLR(factors[:half], factors[half:])
 
 
-def low_rank(m: int, n: int, r: int) -> Case:
-    return Case(f"low-rank-{m}x{n}-{r}", make(LowRank, m, n, r), LowRank, (m + n) * r, min(m, n, r))
-
-
 def mlr(m: int, n: int, ranks: Sequence[int], blocks: Sequence[int] | None = None) -> Case:
     counts = blocks or [2**level for level in range(len(ranks))]
     rank = min(m, n, sum(p * r for p, r in zip(counts, ranks, strict=True)))
@@ -92,21 +83,6 @@ def btt(width: int, s: int) -> Case:
     return Case(f"btt-{width}-{s}", partial(random_btt, width=width, rank=s), BTT, params, width)
 
 
-def monarch(width: int, a: int) -> Case:
-    return Case(f"monarch-{width}-{a}", make(Monarch, width, a), Monarch, width * (a + width // a), width)
-
-
-def kronecker(left: tuple[int, int], right: tuple[int, int]) -> Case:
-    params, rank = math.prod(left) + math.prod(right), min(left) * min(right)
-    return Case(f"kronecker-{left}-{right}", make(Kronecker, left, right), Kronecker, params, rank)
-
-
-def butterfly(radices: Sequence[int]) -> Case:
-    width = math.prod(radices)
-    name = "butterfly-" + "x".join(map(str, radices))
-    return Case(name, make(Butterfly, radices), lambda *f: Butterfly(f), width * sum(radices), width)
-
-
 def mlbtc(m: int, n: int, shapes: Sequence[LevelShape], rank: int) -> Case:
     params = sum(s.left_inputs * m + s.right_outputs * n for s in shapes)
     rebuild = partial(rebuild_levels, shuffled=[s.shuffled for s in shapes])
@@ -115,17 +91,13 @@ def mlbtc(m: int, n: int, shapes: Sequence[LevelShape], rank: int) -> Case:
 
 
 CASES = [
-    low_rank(12, 7, 3),
+    mlr(12, 7, (3,)),
     # more components than columns: the bound is the width
-    low_rank(6, 6, 8),
+    mlr(6, 6, (8,)),
     mlr(48, 12, (2, 1, 1)),
     mlr(7, 7, (2, 1), (1, 7)),
     btt(7, 2),
     btt(12, 2),
-    monarch(12, 4),
-    kronecker((2, 3), (6, 2)),
-    butterfly((2, 2, 3)),
     mlbtc(12, 6, [LevelShape(1), LevelShape(2, 3, 2, shuffled=True)], 6),
     mlbtc(48, 48, [LevelShape(2), LevelShape(1, 4, 4), LevelShape(1, 2, 6, shuffled=True)], 18),
 ]
-SUMS = [case for case in CASES if isinstance(case.random((), generator(0)), MultiLevel)]

@@ -128,12 +128,8 @@ def _parse(description: Description) -> tuple[str, type[Attention], dict[str, An
     return kind, cls, chosen
 
 
-def __getattr__(name: str) -> Any:
-    base = [f"tsattn.attention.base.{cls}" for cls in ("Attention", "AttentionOptions")]
-    homes = {path.rpartition(".")[2]: path for path in (*KINDS.values(), *base)}
-    if name not in homes:
-        raise AttributeError(f"module 'tsattn.attention' has no attribute {name!r}")
-    return descriptions.imported(homes[name])
+_BASE = ("tsattn.attention.base.Attention", "tsattn.attention.base.AttentionOptions")
+__getattr__ = descriptions.late(__name__, (*KINDS.values(), *_BASE))
 
 
 def __dir__() -> list[str]:

@@ -113,7 +113,9 @@ class Attention(nn.Module):
         if rope and projection.width:
             base, groups = 10_000.0 if rope is True else rope, pattern.component_groups
             self.rotary = RotaryEmbedding(projection.width, base=base, groups=groups, frequencies=rope_frequencies)
-        self.scale = logit_scale(projection, scaling)
+        check_scaling(scaling, ("head", "mup"))
+        by_name = {"head": projection.scale, "mup": projection.mup_scale}
+        self.scale = by_name[scaling] if isinstance(scaling, str) else float(scaling)
 
     def forward(
         self,
@@ -325,16 +327,6 @@ def head_size(d_model: int, num_heads: int, head_dim: int | None) -> int:
     if d_model % num_heads:
         raise UserError(f"num_heads {num_heads} must divide d_model {d_model}, or give head_dim")
     return d_model // num_heads
-
-
-def logit_scale(projection: Projection, scaling: str | float) -> float:
-    """The factor of the logits that `scaling` asks for, see `Attention`."""
-    if scaling == "head":
-        return projection.scale
-    if scaling == "mup":
-        return projection.mup_scale
-    check_scaling(scaling, ("head", "mup"))
-    return float(scaling)
 
 
 def check_scaling(scaling: str | float, names: Sequence[str]) -> None:

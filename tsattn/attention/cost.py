@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.patterns import PatternCall, Tokens
 from tsattn.descriptions import Description
-from tsattn.errors import UserError
+from tsattn.errors import UserError, whole_number
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.masks import default_positions
 
@@ -99,10 +99,7 @@ def attention_cost(
     Raises:
         UserError: for a wrong description or size, or a kind without a closed form.
     """
-    for name, size in {"d_model": d_model, "num_heads": num_heads, "tokens": tokens}.items():
-        if size < 1:
-            raise UserError(f"{name} must be at least 1, not {size}")
-    longest = tokens if max_length is None else max_length
+    longest = whole_number("tokens", tokens) if max_length is None else max_length
     attention = build_attention(description, d_model=d_model, num_heads=num_heads, max_length=longest, causal=causal)
     return closed_form(attention, tokens)
 
@@ -222,8 +219,7 @@ def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor
 
 def _checked_length(attention: Attention, tokens: int) -> int:
     """The length that blocks refer to: `max_length`, or T for an attention without it."""
-    if tokens < 1:
-        raise UserError(f"tokens must be at least 1, not {tokens}")
+    whole_number("tokens", tokens)
     if attention.max_length is None:
         return tokens
     if attention.max_length < tokens:

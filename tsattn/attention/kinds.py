@@ -105,7 +105,10 @@ class GlobalSlidingWindowAttention(Attention):
     ) -> None:
         projection = _low_rank(d_model, num_heads, options)
         width = projection.width
-        global_rank = _half(width) if global_rank is None else global_rank
+        if global_rank is None:  # half, rounded up, and to an even number if both parts of an even head can be even
+            global_rank = -(-width // 2)
+            if global_rank % 2 and width % 2 == 0 and width > 2:
+                global_rank += 1
         pattern = GlobalSlidingWindowPattern(width, global_rank, window_size, combine=combine, scaling=scaling)
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)
 
@@ -333,12 +336,6 @@ class FixedMixingAttention(Attention):
         projection = NoProjection(num_heads, options.get("num_kv_heads"))
         pattern = FixedMixingPattern(projection.num_heads, whole_number("max_length", max_length), align)
         super().__init__(d_model, num_heads, projection=projection, pattern=pattern, **options)
-
-
-def _half(head_dim: int) -> int:
-    """Half of the components, rounded up, and to an even number if both parts of an even head can be even."""
-    half = -(-head_dim // 2)
-    return half + 1 if half % 2 and head_dim % 2 == 0 and head_dim > 2 else half
 
 
 def _low_rank(d_model: int, num_heads: int, options: AttentionOptions) -> LowRankProjection:

@@ -113,7 +113,12 @@ class WatchedCall:
 
     def row(self, number: int) -> WatchedCall:
         """The call for sequence `number` alone."""
-        return WatchedCall(self.path, self.attention, one_row(self.arguments, number))
+        one = {}
+        for name, value in self.arguments.items():
+            axis = _BATCH_AXIS.get(name, 0)
+            has_rows = value.dim() >= _OWN_AXES.get(name, 0) and value.shape[axis] > 1
+            one[name] = value.narrow(axis, number, 1) if has_rows else value
+        return WatchedCall(self.path, self.attention, one)
 
 
 def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[WatchedCall]:
@@ -144,14 +149,3 @@ def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[WatchedCal
         for module in was_training:
             module.training = True
     return [seen[path] for path in attentions if path in seen]
-
-
-def one_row(arguments: dict[str, Any], row: int) -> dict[str, Any]:
-    """The arguments of `attention_map` for one sequence of the batch."""
-    one = {}
-    for name, value in arguments.items():
-        axis = _BATCH_AXIS.get(name, 0)
-        if value is not None and value.dim() >= _OWN_AXES.get(name, 0) and value.shape[axis] > 1:
-            value = value.narrow(axis, row, 1)
-        one[name] = value
-    return one

@@ -279,8 +279,6 @@ class MLBTCProjection(Projection):
                     left_fan_in=fan_in,
                     left_heads=(num_heads,),
                     right_heads=(num_kv_heads,),
-                    generator=None,
-                    dtype=None,
                 )
                 for shape, fan_in in zip(shapes, left_fan_ins, strict=True)
             )

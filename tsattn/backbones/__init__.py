@@ -107,11 +107,7 @@ def _table(kind: str) -> dict[str, str]:
     return {kind: PRETRAINED_NETWORKS[kind]} if kind in PRETRAINED_NETWORKS else BACKBONES
 
 
-def __getattr__(name: str) -> Any:
-    homes = {path.rpartition(".")[2]: path for path in (*BACKBONES.values(), "tsattn.backbones.base.Backbone")}
-    if name not in homes:
-        raise AttributeError(f"module 'tsattn.backbones' has no attribute {name!r}")
-    return descriptions.imported(homes[name])
+__getattr__ = descriptions.late(__name__, (*BACKBONES.values(), "tsattn.backbones.base.Backbone"))
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ The modules, each importing only modules before it: `channel_rows`, `families`, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tsattn import descriptions
 
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["AdaptedChronos", "adapt", "load_adapted", "open_pipeline"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tsattn.chronos' has no attribute {name!r}")
-    return descriptions.imported(f"tsattn.chronos.{'opening' if name == 'open_pipeline' else 'adapted'}.{name}")
+_ADAPTED = (f"tsattn.chronos.adapted.{name}" for name in ("AdaptedChronos", "adapt", "load_adapted"))
+__getattr__ = descriptions.late(__name__, (*_ADAPTED, "tsattn.chronos.opening.open_pipeline"))
 
 
 def __dir__() -> list[str]:

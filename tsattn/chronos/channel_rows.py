@@ -76,7 +76,8 @@ class ChannelRows:
             )
         )
         contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
-        start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
+        seen = torch.cat(contexts, 1).isfinite().flatten(0, 1).any(0)  # (L,), True where any series was observed
+        start += int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
         if known is not None:
             scale = None if batch.units is None else batch.units.past_covariate_scale
             known = _from_constant(known[..., start:], L - start, scale)
@@ -101,12 +102,6 @@ class ChannelRows:
 def is_constant(context: Tensor) -> Tensor:
     """`(..., 1)`: whether the values `(..., L)` are all equal where not missing, and not all are missing."""
     return _least(context) == _most(context)
-
-
-def first_seen(observed: Tensor) -> int:
-    """The first step at which any series of `observed (R, L)` was observed; the last step if there is none."""
-    seen = observed.any(0)
-    return int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
 
 
 def _least(context: Tensor) -> Tensor:

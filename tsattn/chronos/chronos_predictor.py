@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
@@ -34,7 +33,7 @@ from tsattn.training.execution import own_random_state
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Execution, ForecastingModule, Training
+    from tsattn.training import ForecastingModule, Training
 
 logger = logging.getLogger("tsattn")
 
@@ -329,10 +328,6 @@ class ChronosPredictor(AnyHorizon, NetworkPredictor):
         self.refuse_export()
 
     @override
-    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        (super().check_fit if self.is_trained else partial(Predictor.check_fit, self))(data, training)
-
-    @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         if self.is_trained:
             return super().fit(data, training)
@@ -344,11 +339,6 @@ class ChronosPredictor(AnyHorizon, NetworkPredictor):
         else:
             self._say_limits(self.forecasts, training.say)
         return {}
-
-    @override
-    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """As in the base class, but an untrained model is moved to the execution's device, too."""
-        return execution.forecaster(self, forecast)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import math
 from typing import Any, NoReturn
 
 import torch
@@ -86,22 +85,14 @@ class DistanceBias(nn.Module):
 
     def forward(self, queries: int, keys: int, seen: int) -> Tensor:
         """The bias `(1, H, N, S)` of `queries` tokens that follow `seen` tokens, for the first `keys` tokens."""
+        from transformers.models.t5.modeling_t5 import T5Attention
+
         # compute each distance once, from the lowest to the highest: each row is a slice of this line
         ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
-        line: Tensor = self.weight[self.buckets(ahead)].T
+        bucket_of: Any = T5Attention._relative_position_bucket
+        buckets = bucket_of(ahead, self.both_ways, self.num_buckets, self.max_distance)
+        line: Tensor = self.weight[buckets].T
         return line.unfold(1, keys, 1).flip(1)[None]
-
-    def buckets(self, ahead: Tensor) -> Tensor:
-        """Find the bucket of each distance; `ahead` is the position of the key minus the position of the query."""
-        number, first, distance = self.num_buckets, torch.zeros_like(ahead), (-ahead).clamp(min=0)
-        if self.both_ways:
-            number //= 2
-            first, distance = (ahead > 0).long() * number, ahead.abs()
-        exact = number // 2
-        # float32, as in pretraining: another precision may choose another bucket
-        share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
-        far = exact + (share * (number - exact)).long()
-        return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
 
 
 class SwappedT5Attention(SwappedAttention):
@@ -221,14 +212,6 @@ class PairRotation(nn.Module):
         return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
 
 
-def without_biases(attention: Attention) -> Attention:
-    """Remove the biases of an attention's linear maps, and return it."""
-    for part in attention.modules():
-        if isinstance(part, nn.Linear):
-            part.register_parameter("bias", None)
-    return attention
-
-
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:
     """Merge a bias `(1, H, N, S)` and a mask of transformers (bool or additive) into a bias of the type of `x`."""
     if mask is None:
@@ -302,7 +285,9 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
         raise UserError(f"blocks by {need}, which Chronos does not pass to its attention; give numbers or lengths")
     if not fresh:
         attention.scale = 1.0
-        without_biases(attention)
+        for part in attention.modules():
+            if isinstance(part, nn.Linear):
+                part.register_parameter("bias", None)
     is_low_rank = isinstance(attention.projection, LowRankProjection)
     if attention.rotary is not None and is_low_rank:
         order = attention.rotary.order.expand(around.num_heads, -1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tsattn.descriptions import imported
+from tsattn.descriptions import late
 
 if TYPE_CHECKING:
     from tsattn.data.data_options import DataOptions, WindowOptions
@@ -55,13 +55,8 @@ __all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "futur
 __all__ += ["panel_from_frame", "read_table", "scaled_series", "season_length"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in DATA_MODULES:
-        return imported(DATA_MODULES[name])
-    for home, names in _HOMES.items():
-        if name in names:
-            return imported(f"tsattn.data.{home}.{name}")
-    raise AttributeError(f"module 'tsattn.data' has no attribute {name!r}")
+_PATHS = [f"tsattn.data.{home}.{name}" for home, names in _HOMES.items() for name in names]
+__getattr__ = late(__name__, (*DATA_MODULES.values(), *_PATHS))
 
 
 def __dir__() -> list[str]:

@@ -6,14 +6,16 @@ from collections.abc import Sequence  # noqa: F401  # the command line resolves 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tsattn import descriptions
 from tsattn.data.matching import new_task
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
 from tsattn.data.splits import Split, SplitRule, asked_rule
 from tsattn.data.table_options import TableOptions
-from tsattn.errors import UserError, is_whole_number, shown, whole_number
-from tsattn.scaler import Scaler, check_transform
+from tsattn.descriptions import Description
+from tsattn.errors import UserError, is_number, is_whole_number, one_of, shown, whole_number
+from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler
 from tsattn.task import MOST_STEPS, Task
 
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
@@ -125,3 +127,18 @@ class DataOptions(WindowOptions, TableOptions):
         task = new_task(panel, "panel", self.context_length, self.prediction_length, self.season_length)
         transform: Any = self.transform  # a mapping after the check
         return task, fit_scaler(panel, whole, self.scaling, transform)
+
+
+def check_transform(description: Description | None) -> dict[str, Any] | None:
+    """Return a transform as plain data: ``{kind: log}``, or ``{kind: box_cox, lambda: 0.5}``."""
+    if description is None:
+        return None
+    kind, chosen = descriptions.named(description, what="transform", table=TRANSFORMS)
+    if kind not in TRANSFORMS:
+        raise UserError(f"unknown transform {shown(kind)}; valid: {one_of(TRANSFORMS)}")
+    descriptions.check_names(chosen, ["lambda"] if kind == "box_cox" else [], f"transform {kind}")
+    if (given := chosen.get("lambda")) is None:
+        return {"kind": kind}
+    if not is_number(given) or not 0 <= given <= LARGEST_LAMBDA:  # one below 0 has a ceiling that no forecast can pass
+        raise UserError(f"lambda of box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}")
+    return {"kind": kind, "lambda": float(given)}

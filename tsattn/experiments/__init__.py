@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tsattn.descriptions import imported
+from tsattn.descriptions import late
 
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
@@ -16,9 +16,4 @@ __all__ = ["LIMITS", "RESULTS_VERSION", "Experiment", "Hooks", "Result", "RunFol
 
 _HOMES = {"Hooks": "running", "Result": "result", "RESULTS_VERSION": "experiment", "Experiment": "experiment"}
 _HOMES |= {"LIMITS": "run_folder", "RunFolder": "run_folder", "resume": "running", "run": "running"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tsattn.experiments' has no attribute {name!r}")
-    return imported(f"tsattn.experiments.{_HOMES[name]}.{name}")
+__getattr__ = late(__name__, (f"tsattn.experiments.{home}.{name}" for name, home in _HOMES.items()))

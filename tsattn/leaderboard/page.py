@@ -500,19 +500,13 @@ def write_pages(
     page = write_report(analysis, folder)
     failed = f", {len(analysis.failed)} failed" if len(analysis.failed) else ""
     say(f"{number_of(len(analysis.runs), 'run')}{failed}: {folder / HTML}, {folder / MARKDOWN}")
-    for file in readme:
-        write_readme(file, page, folder)
+    for file in map(Path, readme):
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{file} cannot be read") from error
+        write_text(file, with_part(text, readme_part(page, os.path.relpath(folder, file.parent))))
         say(f"{file}: updated with these records")
-
-
-def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:
-    """Put the answer, figure and table of a report between two comments of a file; a `UserError` without them."""
-    path = Path(path)
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read") from error
-    write_text(path, with_part(text, readme_part(page, os.path.relpath(folder, path.parent))))
 
 
 def readme_part(page: Page, folder: str) -> str:

@@ -94,8 +94,4 @@ def predictor_arguments(kind: str) -> list[str]:
     return descriptions.keyword_arguments(backbone_class(kind) if issubclass(cls, NetworkPredictor) else cls)
 
 
-def __getattr__(name: str) -> Any:
-    homes = {path.rpartition(".")[2]: path for path in (*PREDICTORS.values(), "tsattn.predictors.base.Predictor")}
-    if name not in homes:
-        raise AttributeError(f"module 'tsattn.predictors' has no attribute {name!r}")
-    return descriptions.imported(homes[name])
+__getattr__ = descriptions.late(__name__, (*PREDICTORS.values(), "tsattn.predictors.base.Predictor"))

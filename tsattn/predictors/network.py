@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class NetworkPredictor(Predictor):
     """Network that a `ForecastingModule` trains; it is built from the description of its backbone."""
 
-    is_trained = True
+    is_trained = is_network = True
     network: Network  # once built
 
     def __init__(self, backbone: Description) -> None:
@@ -91,10 +91,11 @@ class NetworkPredictor(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        from tsattn.training.train import plan_training  # a network that is only loaded needs no Lightning
-
         super().check_fit(data, training)
-        plan_training(data, training, self._module(data, training, empty=True))
+        if self.is_trained:
+            from tsattn.training.train import plan_training  # a network that is only loaded needs no Lightning
+
+            plan_training(data, training, self._module(data, training, empty=True))
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
@@ -31,7 +31,7 @@ from tsattn.task import MEDIAN, Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Execution, Training
+    from tsattn.training import Training
 
 logger = logging.getLogger("tsattn")
 
@@ -221,7 +221,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         read_head(self.options.weights)
-        (NetworkPredictor if self.is_trained else Predictor).check_fit(self, data, training)
+        super().check_fit(data, training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -231,11 +231,6 @@ class Tiny(AnyHorizon, NetworkPredictor):
             return super().fit(data, training)
         super().build(self.task, self.output)  # the check built it without weights
         return {}
-
-    @override
-    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """Return a function that forecasts on the device of the execution, trained or not."""
-        return execution.forecaster(self, forecast)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:

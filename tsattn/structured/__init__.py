@@ -2,32 +2,6 @@
 
 from tsattn.structured.level import Level, LevelShape, fit_levels
 from tsattn.structured.linear_operators import StructuredMatrix
-from tsattn.structured.matrices import (
-    BTT,
-    MLBTC,
-    MLR,
-    Butterfly,
-    Kronecker,
-    LowRank,
-    Monarch,
-    MultiLevel,
-    block_sizes,
-    prime_factors,
-)
+from tsattn.structured.matrices import BTT, MLBTC, MLR, MultiLevel, block_sizes
 
-__all__ = [
-    "BTT",
-    "MLBTC",
-    "MLR",
-    "Butterfly",
-    "Kronecker",
-    "Level",
-    "LevelShape",
-    "LowRank",
-    "Monarch",
-    "MultiLevel",
-    "StructuredMatrix",
-    "block_sizes",
-    "fit_levels",
-    "prime_factors",
-]
+__all__ = ["BTT", "MLBTC", "MLR", "Level", "LevelShape", "MultiLevel", "StructuredMatrix", "block_sizes", "fit_levels"]

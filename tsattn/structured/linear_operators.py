@@ -138,7 +138,7 @@ class BlockFactor:
     """A block-diagonal factor between two permutations.
 
     Attributes:
-        blocks: `(..., k, o, i)`, or `(..., 1, o, i)` for one block that is used k times.
+        blocks: `(..., k, o, i)`.
         source: how the input is dealt out to the blocks.
         target: how the blocks' outputs are put together.
     """
@@ -294,11 +294,6 @@ class _Transposed(StructuredMatrix):
     @override
     def products(self) -> Sequence[BlockProduct]:
         return tuple(product.T for product in self.matrix.products)
-
-    @property
-    @override
-    def rank_bound(self) -> int:
-        return self.matrix.rank_bound
 
     @property
     @override

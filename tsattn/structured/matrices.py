@@ -1,4 +1,4 @@
-"""The classes of structured matrices: multi-level block tensor contractions (MLBTC), their special cases, butterflies.
+"""The classes of structured matrices: multi-level block tensor contractions (MLBTC) and their special cases.
 
 Source: Kuang et al. (ICML 2025), section 3. Shape letters here: D = a b = c d is the width of a square matrix, s its
 TT-rank. Level l has p_l blocks of rank r_l. `...` is any number of leading axes (heads).
@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from einops import rearrange
 from torch import Tensor
 from typing_extensions import Unpack, override
 
 from tsattn.errors import UserError, whole_number
-from tsattn.structured.level import Fitting, Level, LevelShape, fit_levels, truncated_svd
-from tsattn.structured.linear_operators import (
-    AxisSplit,
-    BlockFactor,
-    BlockProduct,
-    Drawing,
-    StructuredMatrix,
-    mapped,
-    normal,
-    piece,
-)
+from tsattn.structured.level import Fitting, Level, LevelShape, fit_levels
+from tsattn.structured.linear_operators import BlockFactor, BlockProduct, Drawing, StructuredMatrix, mapped
 
 
 def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]:
@@ -52,23 +42,6 @@ def block_sizes(width: int, divisor: str = "below") -> tuple[int, int, int, int]
     return a, width // a, a, width // a
 
 
-def prime_factors(number: int) -> tuple[int, ...]:
-    """The primes whose product is `number`, smallest first; `(1,)` for 1."""
-
-    def primes(rest: int) -> Iterator[int]:
-        divisor = 2
-        while rest > 1:
-            if divisor * divisor > rest:
-                divisor = rest
-            if rest % divisor:
-                divisor += 1
-            else:
-                yield divisor
-                rest //= divisor
-
-    return tuple(primes(number)) or (1,)
-
-
 def _square_width(dense: Tensor) -> int:
     """D of `(..., D, D)`; raises `UserError` for other shapes."""
     rows, columns = dense.shape[-2:]
@@ -89,10 +62,6 @@ class MultiLevel(StructuredMatrix):
     @override
     def products(self) -> Sequence[BlockProduct]:
         return tuple(level.product for level in self.levels)
-
-    def to_mlbtc(self) -> MLBTC:
-        """This matrix in the general form, with the same factors."""
-        return MLBTC(tuple(self.levels))
 
     def inner(self, x: Tensor) -> Tensor:
         """`P_R diag(R^T) x` of all levels, concatenated: maps `(..., N, in)` to `(..., *heads, N, W)`.
@@ -124,8 +93,8 @@ def _concatenated(factors: Sequence[tuple[BlockFactor, float]], x: Tensor) -> Te
 class MLBTC(MultiLevel):
     """`M = sum_l alpha_l P_L diag(L_l,1 .. L_l,p'_l) P_R diag(R_l,1^T .. R_l,p_l^T)`.
 
-    Kuang et al. (ICML 2025), section 3. Low-rank, MLR, BTT, Monarch and Kronecker matrices are members: their
-    `to_mlbtc()` says how.
+    Kuang et al. (ICML 2025), section 3. MLR and BTT matrices are members: their `levels` say how. So are
+    Monarch matrices (BTT of TT-rank 1 with square blocks) and Kronecker products (TT-rank 1, equal blocks).
 
     Attributes:
         terms: the levels, each with its own blocks, permutations and alpha.
@@ -189,43 +158,12 @@ class MLBTC(MultiLevel):
 
 
 @dataclass(frozen=True, eq=False)
-class LowRank(MultiLevel):
-    """`M = L R^T`, of rank at most r, `(out + in) r` numbers per head: standard attention's `W_Q W_K^T`.
-
-    Attributes:
-        left: `(..., out, r)`.
-        right: `(..., in, r)`.
-    """
-
-    left: Tensor
-    right: Tensor
-
-    @property
-    @override
-    def levels(self) -> Sequence[Level]:
-        """One level of one block."""
-        return (Level(self.left[..., None, :, :], self.right[..., None, :, :], shuffled=False),)
-
-    @classmethod
-    def random(cls, out_features: int, in_features: int, rank: int, **drawing: Unpack[Drawing]) -> LowRank:
-        """Draw normal factors of variance 1 / fan-in: `in_features` on the right, `rank` on the left."""
-        shapes = [LevelShape(rank)]
-        (level,) = MLBTC.random(out_features, in_features, shapes, **drawing).levels
-        return cls(level.left[..., 0, :, :], level.right[..., 0, :, :])
-
-    @classmethod
-    def project(cls, dense: Tensor, rank: int) -> LowRank:
-        """Find the nearest to `(*heads, out, in)`: its truncated SVD (Eckart and Young 1936)."""
-        level = Level.nearest(dense, LevelShape(rank))
-        return cls(level.left[..., 0, :, :], level.right[..., 0, :, :])
-
-
-@dataclass(frozen=True, eq=False)
 class MLR(MultiLevel):
     """`M = sum_l diag(L_l,1 R_l,1^T .. L_l,p_l R_l,p_l^T)`: `(out + in) sum_l r_l` numbers per head.
 
-    Source: Parshakova et al., *Factor fitting, rank allocation, and partitioning in multilevel low rank matrices*
-    (2023); as an attention's bilinear form, Kuang et al.
+    One level of one block is a low-rank matrix, such as standard attention's `W_Q W_K^T`. Source: Parshakova et al.,
+    *Factor fitting, rank allocation, and partitioning in multilevel low rank matrices* (2023); as an attention's
+    bilinear form, Kuang et al.
 
     Attributes:
         left: one tensor per level, `(..., p_l, out/p_l, r_l)`.
@@ -351,181 +289,3 @@ class BTT(MultiLevel):
         _, b, c, _ = block_sizes(_square_width(dense), divisor)
         level = Level.nearest(dense, LevelShape(rank, b, c, shuffled=True))
         return cls(level.left, level.right)
-
-
-@dataclass(frozen=True, eq=False)
-class Monarch(MultiLevel):
-    """`M = P_L diag(L_1 .. L_b) P_R diag(R_1^T .. R_a^T)` of width `D = a b`: `D (a + b)` numbers a head.
-
-    BTT matrices of TT-rank 1 with square blocks. Source: Dao et al., *Monarch: Expressive Structured Matrices for
-    Efficient and Accurate Training* (2022), section 3.
-
-    Attributes:
-        left: `(..., b, a, a)`, the blocks L.
-        right: `(..., a, b, b)`, the blocks R.
-    """
-
-    left: Tensor
-    right: Tensor
-
-    @property
-    @override
-    def levels(self) -> Sequence[Level]:
-        """One shuffled level of rank 1."""
-        return (Level(self.left, self.right, shuffled=True),)
-
-    @classmethod
-    def random(cls, width: int, block_size: int | None = None, **drawing: Unpack[Drawing]) -> Monarch:
-        """Draw normal factors of variance 1 / fan-in, b on the right and `a = block_size` on the left.
-
-        By default a is the largest divisor of the width up to its root.
-
-        Raises:
-            UserError: `block_size` does not divide the width.
-        """
-        shapes = [_monarch_shape(width, block_size)]
-        (level,) = MLBTC.random(width, width, shapes, **drawing).levels
-        return cls(level.left, level.right)
-
-    @classmethod
-    def project(cls, dense: Tensor, block_size: int | None = None) -> Monarch:
-        """Find the nearest to `(*heads, D, D)`: the best rank-1 approximation of each block (see `BTT.project`).
-
-        Raises:
-            UserError: the matrix is not square, or `block_size` does not divide D.
-        """
-        level = Level.nearest(dense, _monarch_shape(_square_width(dense), block_size))
-        return cls(level.left, level.right)
-
-
-def _monarch_shape(width: int, block_size: int | None) -> LevelShape:
-    a = block_sizes(width)[0] if block_size is None else block_size
-    if a < 1 or width % a:
-        raise UserError(f"block_size must divide the width {width}, and {a} does not")
-    return LevelShape(1, width // a, a, shuffled=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Kronecker(MultiLevel):
-    """`M = A (x) B`: the BTT matrix of TT-rank 1 whose left blocks are all A and whose right blocks are all `B^T`.
-
-    Attributes:
-        left: `(..., a, c)`, A.
-        right: `(..., b, d)`, B.
-    """
-
-    left: Tensor
-    right: Tensor
-
-    @property
-    @override
-    def products(self) -> Sequence[BlockProduct]:
-        """B along the minor axis of the input, then A along the major one."""
-        (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
-        minor = BlockFactor(self.right[..., None, :, :], AxisSplit.neighbours(c, d), AxisSplit.neighbours(c, b))
-        major = BlockFactor(self.left[..., None, :, :], AxisSplit.strided(b, c), AxisSplit.strided(b, a))
-        return (BlockProduct((minor, major)),)
-
-    @property
-    @override
-    def levels(self) -> Sequence[Level]:
-        """One shuffled level of rank 1; its equal blocks are expanded views."""
-        (a, c), (b, d) = self.left.shape[-2:], self.right.shape[-2:]
-        left = self.left[..., None, :, :].expand(*self.left.shape[:-2], b, a, c)
-        right = self.right.transpose(-1, -2)[..., None, :, :].expand(*self.right.shape[:-2], c, d, b)
-        return (Level(left, right, shuffled=True),)
-
-    @property
-    @override
-    def rank_bound(self) -> int:
-        """The product of the factors' ranks; equal blocks do not reach the bound of unequal ones."""
-        return min(self.left.shape[-2:]) * min(self.right.shape[-2:])
-
-    @classmethod
-    def random(
-        cls,
-        left_shape: tuple[int, int],
-        right_shape: tuple[int, int],
-        **drawing: Unpack[Drawing],
-    ) -> Kronecker:
-        """Draw normal factors of variance 1 / fan-in, the columns of A `(a, c)` and of B `(b, d)`."""
-        left = normal(*left_shape, fan_in=left_shape[1], **drawing)
-        right = normal(*right_shape, fan_in=right_shape[1], **drawing)
-        return cls(left, right)
-
-    @classmethod
-    def project(cls, dense: Tensor, left_shape: tuple[int, int]) -> Kronecker:
-        """Find the nearest `A (x) B` to `(*heads, a b, c d)`, A of shape `left_shape`.
-
-        With entry `((i, k), (j, l))` moved to `((i, j), (k, l))`, a Kronecker product becomes the outer product of the
-        entries of A and of B. So the nearest is the best rank-1 approximation of the rearranged matrix (Van Loan and
-        Pitsianis 1993).
-
-        Raises:
-            UserError: `left_shape` does not divide the matrix.
-        """
-        a, c = left_shape
-        b = piece(dense.shape[-2], a)
-        piece(dense.shape[-1], c)
-        left, right = truncated_svd(rearrange(dense, "... (a b) (c d) -> ... (a c) (b d)", a=a, c=c), 1)
-        return cls(rearrange(left, "... (a c) 1 -> ... a c", a=a), rearrange(right, "... (b d) 1 -> ... b d", b=b))
-
-
-@dataclass(frozen=True, eq=False)
-class Butterfly(StructuredMatrix):
-    """`M = F_1 F_2 .. F_k` of width `D = n_1 n_2 .. n_k`: `D sum_j n_j` numbers a head, `2 D log2 D` for a power of 2.
-
-    With the D numbers as an `n_1 x .. x n_k` array, `F_j` mixes axis j, with another matrix for each index of the other
-    axes. Two radices `(a, b)` make a Monarch matrix. Source: Dao et al., *Learning Fast Algorithms for Linear
-    Transforms Using Butterfly Factorizations* (2019); Dao et al. (2022), section 3, for their relation to Monarch.
-
-    Attributes:
-        factors: for each j `(..., D/n_j, n_j, n_j)`, the blocks in the order of the other axes.
-    """
-
-    factors: tuple[Tensor, ...]
-
-    @property
-    def radices(self) -> tuple[int, ...]:
-        """`n_1 .. n_k`."""
-        return tuple(factor.shape[-1] for factor in self.factors)
-
-    @property
-    @override
-    def products(self) -> Sequence[BlockProduct]:
-        """One product, with one factor per radix."""
-        factors = []
-        for index, (blocks, radix) in enumerate(zip(self.factors, self.radices, strict=True)):
-            axis = AxisSplit(math.prod(self.radices[:index]), radix, math.prod(self.radices[index + 1 :]), 1)
-            factors.append(BlockFactor(blocks, axis, axis))
-        return (BlockProduct(tuple(reversed(factors))),)
-
-    @classmethod
-    def random(cls, radices: Sequence[int], **drawing: Unpack[Drawing]) -> Butterfly:
-        """Draw normal factors of variance `1 / n_j`; `prime_factors(width)` are the finest radices of a width."""
-        width = math.prod(radices)
-        return cls(tuple(normal(width // n, n, n, fan_in=n, **drawing) for n in radices))
-
-    @classmethod
-    def project(cls, dense: Tensor, radices: Sequence[int]) -> Butterfly:
-        """Find a member near `(*heads, D, D)`: the radices are split off one by one, and each split is the nearest.
-
-        `F_1` times the product of the others is a Monarch matrix, whose right blocks are in turn butterflies of the
-        other radices. A member is recovered exactly, and two radices give the nearest member (see `BTT.project`). With
-        more radices, the splits are the best one at a time, not together (Le et al., *Fast learning of fast transforms,
-        with guarantees*, 2022).
-
-        Raises:
-            UserError: the matrix is not square or the radices do not multiply to D.
-        """
-        width = _square_width(dense)
-        if math.prod(radices) != width:
-            raise UserError(f"the radices {tuple(radices)} do not multiply to the width {width}")
-        rest = dense.detach()[..., None, :, :]
-        factors = []
-        for radix in radices[:-1]:
-            others = rest.shape[-1] // radix
-            level = Level.nearest(rest, LevelShape(1, others, radix, shuffled=True))
-            factors.append(level.left.flatten(-4, -3))
-            rest = level.right.transpose(-1, -2).flatten(-4, -3)
-        return cls((*factors, rest))

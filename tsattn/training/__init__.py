@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tsattn.descriptions import imported
+from tsattn.descriptions import late
 
 if TYPE_CHECKING:
     from tsattn.training.execution import Execution
@@ -15,9 +15,4 @@ if TYPE_CHECKING:
 __all__ = ["Execution", "ForecastingModule", "TrainerOptions", "Training", "TrainingFiles"]
 
 _HOMES = {"Execution": "execution", "ForecastingModule": "module", "TrainerOptions": "trainer_options"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'tsattn.training' has no attribute {name!r}")
-    return imported(f"tsattn.training.{_HOMES.get(name, 'train')}.{name}")
+__getattr__ = late(__name__, (f"tsattn.training.{_HOMES.get(name, 'train')}.{name}" for name in __all__))

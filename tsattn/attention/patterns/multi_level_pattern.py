@@ -75,13 +75,11 @@ class MultiLevelPattern(Pattern):
                 raise UserError(f"{name} must be one of {one_of(valid)}, not {value!r}")
         if align not in ("start", "end"):
             raise UserError(f"align must be start or end, not {align!r}")
-        levels = next((given for given in (numbers, lengths, calendar, change_points) if given is not None), None)
-        if levels is None or len(levels) != len(ranks):
-            raise UserError(f"blocks must have one entry for each of the {len(ranks)} ranks, not {levels}")
         if calendar is not None:
             calendar_block_ids(torch.zeros(1, 1, dtype=torch.long), calendar)
         elif change_points is not None:
-            _check_rising(change_points)
+            if any(fine < coarse for coarse, fine in itertools.pairwise(change_points)):
+                raise UserError(f"change_points must be numbers, none below the one before, not {list(change_points)}")
         else:
             _check_nested(numbers, lengths)
         self.ranks = tuple(ranks)
@@ -337,20 +335,10 @@ class MultiLevelCache(Cache):
 def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) -> None:
     """Refuse numbers or lengths of blocks if a level does not refine the level before."""
     sizes, what = (lengths or (), "lengths") if numbers is None else (numbers, "numbers")
-    if any(size < 1 for size in sizes):
-        raise UserError(f"block {what} must be at least 1, not {list(sizes)}")
     for coarse, fine in itertools.pairwise(sizes):
         whole, part = (coarse, fine) if numbers is None else (fine, coarse)
         if whole % part:
             raise UserError(f"block {what} must nest: {part} does not divide {whole} in {list(sizes)}")
-
-
-def _check_rising(numbers: Sequence[int]) -> None:
-    """Refuse numbers of blocks that fall from one level to the next."""
-    if any(number < 1 for number in numbers) or any(fine < coarse for coarse, fine in itertools.pairwise(numbers)):
-        raise UserError(
-            f"change_points must be numbers of blocks of at least 1, none below the one before, not {list(numbers)}"
-        )
 
 
 def _share(queries: Tensor, keys: Tensor, block: tuple[int, int]) -> Tensor:

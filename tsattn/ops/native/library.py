@@ -35,6 +35,7 @@ from tsattn.ops.native.kernel_compiler import (
     source_digest,
 )
 from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem, what_is_wrong
+from tsattn.saved_folders import sha256
 
 logger = logging.getLogger("tsattn")
 
@@ -345,7 +346,7 @@ class LibraryCache:
             with contextlib.suppress(OSError):  # another process has just removed it
                 if others_can_write(path):
                     raise CacheError(f"others can write to {path}, so it is not loaded")
-                if stat.S_ISREG(path.lstat().st_mode) and path.stem.split("-")[-1] == _digest(path):
+                if stat.S_ISREG(path.lstat().st_mode) and path.stem.split("-")[-1] == sha256(path)[:32]:
                     return path
         return None
 
@@ -382,7 +383,7 @@ class LibraryCache:
                     raise
                 made.chmod(0o700)
                 before = list(self.folder.glob(f"{stem}-*.so"))
-                path = self.folder / f"{stem}-{_digest(made)}.so"
+                path = self.folder / f"{stem}-{sha256(made)[:32]}.so"
                 os.replace(made, path)
             for old in before:
                 if old != path:
@@ -432,7 +433,3 @@ def _is_private(group: int) -> bool:
     except KeyError:
         return False
     return found.gr_gid == user.pw_gid and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]

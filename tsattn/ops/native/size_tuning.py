@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -17,6 +15,7 @@ from tsattn.errors import UserError
 from tsattn.ops.native.chunking import ChunkSizes, forget_sizes, sizes_by_caches, sizes_taken, tuned_file
 from tsattn.ops.native.native_attention import native_attention
 from tsattn.ops.native.query_intervals import every_pair
+from tsattn.saved_folders import write_text
 
 CHUNKS = (64, 96, 128, 192, 256)
 BLOCKS = (2, 4, 8, 16)
@@ -50,9 +49,7 @@ def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
         raise UserError("there is no home folder for the measured sizes: set XDG_CACHE_HOME")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     known = {"sizes": asdict(best), "cpu": platform.processor() or platform.machine(), "torch": torch.__version__}
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(known, file, indent=2)
-    os.replace(file.name, path)
+    write_text(path, json.dumps(known, indent=2))
     forget_sizes()
     return best
 
