@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 CEILINGS = {
-    ("structured",): 1200,
+    ("structured",): 880,
     ("ops",): 5600,
     ("attention",): 3400,
     ("layers", "backbones"): 2634,

@@ -78,7 +78,8 @@ def test_words_are_taken_apart() -> None:
     assert (given.free, given.pairs) == (["runs/a", "runs/b"], [("--trainer.max_steps", "-1")])
     options = given.options
     assert (options.vary, options.config, options.dry_run, options.seeds) == (["x=1,2", "y=3"], "co2", True, 3)
-    assert Words("tune", ["--search=mlr", "--timeout=1h30m"]).options.timeout == 5400
+    for text, seconds in (("1h30m", 5400), ("90", 90)):
+        assert Words("tune", ["--search=mlr", f"--timeout={text}"]).options.timeout == seconds
     # whose help no run is opened for
     options = Words("predict", ["--level", "[80, 95]", "--figure=false", "--data.help=CSVDataModule"]).options
     assert (options.level, options.figure) == ([80, 95], False)

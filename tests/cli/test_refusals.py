@@ -94,7 +94,7 @@ attention --run @RUN --output a.csv --head 0 :: a table has all layers, heads an
 report @RUN :: run is a run: see its forecast.png, or `tsattn compare
 
 tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
-tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
+tune --search search/mlr --config co2_mlr --timeout 1h5 :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 1h5
 tune none.csv --search search/mlr --trainer.fast_dev_run :: --trainer.fast_dev_run needs a value
 compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 from typing import Any, NoReturn
 
 import torch
@@ -85,14 +86,22 @@ class DistanceBias(nn.Module):
 
     def forward(self, queries: int, keys: int, seen: int) -> Tensor:
         """The bias `(1, H, N, S)` of `queries` tokens that follow `seen` tokens, for the first `keys` tokens."""
-        from transformers.models.t5.modeling_t5 import T5Attention
-
         # compute each distance once, from the lowest to the highest: each row is a slice of this line
         ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
-        bucket_of: Any = T5Attention._relative_position_bucket
-        buckets = bucket_of(ahead, self.both_ways, self.num_buckets, self.max_distance)
-        line: Tensor = self.weight[buckets].T
+        line: Tensor = self.weight[self.buckets(ahead)].T
         return line.unfold(1, keys, 1).flip(1)[None]
+
+    def buckets(self, ahead: Tensor) -> Tensor:
+        """Find the bucket of each distance; `ahead` is the position of the key minus the position of the query."""
+        number, first, distance = self.num_buckets, torch.zeros_like(ahead), (-ahead).clamp(min=0)
+        if self.both_ways:
+            number //= 2
+            first, distance = (ahead > 0).long() * number, ahead.abs()
+        exact = number // 2
+        # float32, as in pretraining: another precision may choose another bucket
+        share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        far = exact + (share * (number - exact)).long()
+        return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
 
 
 class SwappedT5Attention(SwappedAttention):

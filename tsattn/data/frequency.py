@@ -280,7 +280,7 @@ def _months(days: NDArray[np.int64]) -> str | None:
     in_month: NDArray[np.int64] = (dates - dates.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
     weekday = _WEEKDAYS[_mode(_weeks(days)[1])]
     weekdays = [f"WOM-{week}{weekday}" for week in range(1, 5)]
-    if pd.__version__ >= "3":  # pandas 3 can read the last weekday of a month from text
+    if int(pd.__version__.partition(".")[0]) >= 3:  # pandas 3 can read the last weekday of a month from text
         weekdays.insert(0, f"LWOM-{weekday}")
     # not every month has days 29 to 31
     grids = {"MS": (in_month == _mode(in_month)) & (_mode(in_month) <= 28)}

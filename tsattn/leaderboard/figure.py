@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
@@ -58,12 +57,13 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
     marks = [mark for row in rows.values() for mark in row]
     names = {form: dict.fromkeys(one.name for one in marks if one.form == form) for form in ("dot", "star", "cross")}
     styles: dict[str, dict[str, Any]] = {}
-    for name, colour in zip(names["dot"], cycle(_HUES), strict=False):
-        styles[name] = {"marker": "o", "ms": 4.5, "color": colour, "lw": 1.4}
+    for place, name in enumerate(names["dot"]):
+        again, colour = divmod(place, len(_HUES))
+        styles[name] = {"marker": "osD^v"[again % 5], "ms": 4.5, "color": _HUES[colour], "lw": 1.4}
     for name in names["star"]:
         styles[name] = {"marker": "*", "ms": 11, "color": _STAR, "mec": _DIM, "mew": 0.7, "ls": ""}
-    for name, cross in zip(names["cross"], cycle(_CROSSES), strict=False):
-        styles[name] = {"marker": cross, "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
+    for place, name in enumerate(names["cross"]):
+        styles[name] = {"marker": _CROSSES[place % len(_CROSSES)], "ms": 6, "color": _DIM, "mew": 1.3, "ls": ""}
     lines = [sum(mark.form == "dot" for mark in row) + any(mark.form != "dot" for mark in row) for row in rows.values()]
     heights = [_STEP * (1.4 + max(2, line, 1 + name.count("\n"))) for name, line in zip(rows, lines, strict=True)]
     has_legend = len(styles) > 1

@@ -57,7 +57,6 @@ class Predictor(nn.Module, ABC):
 
     needs_fit: bool = True  # before it forecasts; False if it is ready after `build`
     is_trained: bool = False  # by gradients, so that `fit` takes the options of a training
-    is_network: bool = False  # so that it forecasts on the device of an execution, trained or not
     emits_quantiles: bool = False  # the quantiles that it is built for; else it forecasts only points
     uses_covariates: bool = False  # all of them, and static columns; else it leaves them unread
     reads_short: bool = False  # takes series with fewer rows than its context, which are padded
@@ -215,7 +214,7 @@ class Predictor(nn.Module, ABC):
 
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
         """Return a function that forecasts a batch as `execution` says; without training, exactly and on the host."""
-        return execution.forecaster(self, forecast, exact=not (self.is_trained or self.is_network))
+        return execution.forecaster(self, forecast, exact=not self.is_trained)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

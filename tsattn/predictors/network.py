@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,13 @@ from tsattn.training.execution import own_random_state
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import ForecastingModule, Training
+    from tsattn.training import Execution, ForecastingModule, Training
 
 
 class NetworkPredictor(Predictor):
     """Network that a `ForecastingModule` trains; it is built from the description of its backbone."""
 
-    is_trained = is_network = True
+    is_trained = True
     network: Network  # once built
 
     def __init__(self, backbone: Description) -> None:
@@ -96,6 +97,10 @@ class NetworkPredictor(Predictor):
             from tsattn.training.train import plan_training  # a network that is only loaded needs no Lightning
 
             plan_training(data, training, self._module(data, training, empty=True))
+
+    @override
+    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
+        return execution.forecaster(self, forecast)  # on its device, trained or not
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

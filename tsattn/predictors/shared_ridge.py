@@ -27,28 +27,19 @@ if TYPE_CHECKING:
 ALPHA = 1000.0
 
 
-def solve_ridge(batches: Iterable[Batch], alpha: float = ALPHA) -> Tensor:
-    """Fit the ridge regression `(L, T)`, float64; `alpha` weighs squared coefficients; windows are centred by means."""
-    return solve_normal_equations(*normal_equations(batches), alpha)
-
-
 def normal_equations(batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """`X' X (L, L)` and `X' Y (L, T)` of all windows, float64; see `regression_rows`."""
-    gram: Tensor | float = 0.0
-    moment: Tensor | float = 0.0
+    gram, moment = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for batch in batches:
         x, y = regression_rows(batch)
         gram = gram + x.T @ x
         moment = moment + x.T @ y
-    assert isinstance(gram, Tensor), "there is no training window"
-    assert isinstance(moment, Tensor)
     return gram, moment
 
 
 def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor:
     """The ridge solution `(L, T)`: it minimises squared errors plus `alpha` times squared coefficients."""
-    penalty = alpha * torch.eye(len(gram), dtype=gram.dtype)
-    weight: Tensor = torch.linalg.solve(gram + penalty, moment, left=True)
+    weight: Tensor = torch.linalg.solve(gram + alpha * torch.eye(len(gram), dtype=gram.dtype), moment)
     return weight
 
 
@@ -73,7 +64,7 @@ def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
     """The forecast `(B, T, C)`, float64.
 
     Args:
-        weight: `(L, T)`, from `solve_ridge`.
+        weight: `(L, T)`, from `solve_normal_equations`.
         batch: B windows with L steps of context.
     """
     past, level = _centred(batch)
@@ -127,7 +118,7 @@ class SharedRidge(ClosedForm):
             facts |= {"chosen": {"context_length": L, "alpha": alpha}} if len(pairs) > 1 else {}
         else:
             L, alpha = chosen["context_length"], chosen["alpha"]
-        self.weight = solve_ridge(data.eval_dataloader("train", L), alpha)
+        self.weight = solve_normal_equations(*normal_equations(data.eval_dataloader("train", L)), alpha)
         return facts
 
     def _errors(self, data: ForecastDataModule) -> Iterator[tuple[tuple[int, float], float]]:
