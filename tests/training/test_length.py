@@ -123,19 +123,19 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
 
     monkeypatch.setattr(ForecastingModule, "on_validation_epoch_end", worse)
     sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu", "quantiles": ()}
-    Forecaster(BACKBONE, **sizes).fit(monthly())
+    Forecaster("nlinear", **sizes).fit(monthly())
     assert seen == [20 * number for number in range(1, 2 + 7 + 1)], "seven after the best, of 400 steps"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.15] * 30])
-    Forecaster(BACKBONE, **sizes).fit(monthly())
+    Forecaster("nlinear", **sizes).fit(monthly())
     assert seen[-1] == 400, "an error that does not clearly rise may fall with the learning rate"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.15] * 30])
-    Forecaster(BACKBONE, **sizes, training={"patience": 3}).fit(monthly())
+    Forecaster("nlinear", **sizes, training={"patience": 3}).fit(monthly())
     assert seen[-1] == 20 * (2 + 3), "patience that is asked for counts them all"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.5] * 30])
-    Forecaster(BACKBONE, **sizes, max_steps=60).fit(monthly())
+    Forecaster("nlinear", **sizes, max_steps=60).fit(monthly())
     assert seen[-1] == 60, "steps that were asked for are all taken"
 
 
