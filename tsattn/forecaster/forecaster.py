@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import pandas as pd
 from pandas.tseries.offsets import BaseOffset
@@ -143,15 +143,19 @@ class Forecaster:
         accelerator: str = "auto",
         training: TrainingOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        self._options = ForecasterOptions.of({name: value for name, value in locals().items() if name != "self"})
-        self.arguments = self._options.arguments
-        self.predictor: Predictor = self._options.predictor
+        self._take({name: value for name, value in locals().items() if name != "self"})
         if self._options.trains:
             _ = self.experiment  # this refuses now what a training would refuse later
+
+    def _take(self, given: Mapping[str, Any]) -> Self:
+        self._options = ForecasterOptions.of(given)
+        self.arguments = self._options.arguments
+        self.predictor: Predictor = self._options.predictor
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
         self.copula: StepCopula | None = None
+        return self
 
     @classmethod
     def of(cls, result: Result) -> Forecaster:
@@ -548,9 +552,12 @@ def load(folder: str | Path) -> Forecaster:
     from tsattn.forecaster.model_folder import damaged, open_model
 
     path = folder_path(folder)
-    saved = open_model(path, [*inspect.signature(Forecaster).parameters])
+    signature = inspect.signature(Forecaster)
+    saved = open_model(path, [*signature.parameters])
     try:
-        forecaster = Forecaster(**saved.arguments)
+        given = signature.bind(**saved.arguments)
+        given.apply_defaults()
+        forecaster = Forecaster.__new__(Forecaster)._take(given.arguments)  # options of a training are for its next fit
     except UserError:
         raise
     except Exception as error:  # the folder may have been edited

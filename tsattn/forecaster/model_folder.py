@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
@@ -22,9 +21,7 @@ from tsattn.data import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed
 from tsattn.errors import UserError, shown
-from tsattn.experiments import RunFolder
-from tsattn.experiments.configs import read_config
-from tsattn.experiments.result import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.options import MODEL, nested
 from tsattn.forecaster.sample_paths import StepCopula
@@ -119,6 +116,9 @@ def open_model(folder: Path, names: Collection[str]) -> SavedModel:
         raise UserError(f"{folder} {what}; valid are the folder of a saved forecaster and the folder of a run")
     run = RunFolder(folder)
     if run.best.exists():
+        from tsattn.experiments.configs import read_config
+        from tsattn.experiments.result import fitted_in
+
         fitted, config = fitted_in(run), read_config(run.config)
         try:
             saved = SavedModel(run_arguments(fitted, config, names), fitted)
@@ -194,6 +194,8 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
         **{name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates", "static")},
         "target": None if is_plain else list(task.channels),
     }
+    from lightning.pytorch import Trainer
+
     defaults = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()} | TRAINER_DEFAULTS
     training: dict[str, Any] = {
         **{name: model[name] for name in MODEL if model.get(name) is not None},

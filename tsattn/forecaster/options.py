@@ -215,8 +215,8 @@ class ForecasterOptions:
 
     @cached_property
     def batches(self) -> tuple[int, Execution]:
-        """Size of the batches of a forecast, and its device and precision; without a training no experiment is made."""
-        if self.trains:
+        """Size of the batches of a forecast, and its device and precision; few options of them need an experiment."""
+        if not set(_COMPUTING).isdisjoint(self.training.trainer or ()):
             trainer = TrainerOptions.of(self.experiment.made()[1], is_new=False)
         else:
             given = {**dict.fromkeys(_COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}

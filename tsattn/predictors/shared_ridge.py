@@ -61,12 +61,7 @@ def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def apply_ridge(weight: Tensor, batch: Batch) -> Tensor:
-    """The forecast `(B, T, C)`, float64.
-
-    Args:
-        weight: `(L, T)`, from `solve_normal_equations`.
-        batch: B windows with L steps of context.
-    """
+    """The forecast `(B, T, C)`, float64, by a map `(L, T)` of windows with L steps of context."""
     past, level = _centred(batch)
     return (past.transpose(1, 2) @ weight).transpose(1, 2) + level
 
