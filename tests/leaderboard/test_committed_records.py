@@ -28,7 +28,7 @@ RESULTS = ROOT / "benchmarks" / "results"
         ("ett", "leaderboard/ett", 860, [{"data": ["ETTh1"]}, {"predictors": ["patchtst"], "attentions": ["mlr"]}]),
         ("exchange_rate", "leaderboard/exchange_rate", 260, [{"attentions": ["mlr"]}, {"predictors": ["patchtst"]}]),
         ("national_illness", "leaderboard/national_illness", 260, [{"attentions": ["btt"]}]),
-        ("classic", "classic", 359, [{"data": ["ETTh1"]}, {"data": ["exchange_rate"], "attentions": ["btt"]}]),
+        ("classic", "classic", 425, [{"data": ["ETTh1"]}, {"data": ["exchange_rate"], "attentions": ["btt"]}]),
         ("equal_training", "equal_training", 49, [{}]),
         ("earlier_windows", "earlier_windows", 25, [{}]),
         ("accuracy", "accuracy", 118, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),
