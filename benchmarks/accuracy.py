@@ -1,10 +1,10 @@
 """The records of the suite `accuracy` as a page: each change compared with its base.
 
-    tsattn benchmark --suite accuracy --output benchmarks/results/accuracy
+    tsattn benchmark --suite accuracy
     python benchmarks/accuracy.py
 
-A network is compared with `base`, another attention with standard attention of the same predictor, a mean with its
-first member alone, and a linear model, like `base` itself, with the ridge.
+A network is compared with `base`, another attention with standard attention of the same predictor, a mean of seeds with
+one training, and `base` itself with the ridge.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from measuring import RESULTS, new_parser
 
 from tsattn.errors import UserError
-from tsattn.leaderboard.analysis import LINEAR, METRICS, STANDARD, Analysis
+from tsattn.leaderboard.analysis import METRICS, STANDARD, Analysis
 from tsattn.leaderboard.page import PageTable, interval_text, made
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.suite import label
@@ -26,15 +26,12 @@ BASE, RIDGE = label("base", STANDARD), "ridge"
 HEADS = ("change", "compared with", "MSE", "difference in MSE (95 % interval)", "verdict", "in MAE", "verdict")
 
 
-def base_of(analysis: Analysis, dataset: str, model: str) -> str:
+def base_of(analysis: Analysis, model: str) -> str:
     """Return what a model changes."""
     predictor, attention = analysis.parts[model]
-    mix = analysis.suite_of(dataset).predictors[predictor].mix  # type: ignore[union-attr]
-    if attention not in ("", STANDARD):
+    if attention != STANDARD:
         return label(predictor, STANDARD)
-    if mix is not None and attention:
-        return label(mix.of[0], attention)
-    return RIDGE if model == BASE or set(analysis.kinds[model]) <= {*LINEAR, "ensemble"} else BASE
+    return RIDGE if model == BASE else BASE
 
 
 def section(analysis: Analysis, dataset: str) -> list[str]:
@@ -44,7 +41,7 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
     for model in models:
         if model == RIDGE:
             continue
-        base = base_of(analysis, dataset, model)
+        base = base_of(analysis, model)
         alike = [one for one in models if (one in networks) == (model in networks)]
         row = [f"`{model}`", f"`{base}`", f"{analysis.score(dataset, model):.3f}"]
         for metric in METRICS:
@@ -54,7 +51,7 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
             decided.get(f"{verdict} in {metric.upper()}", []).append(f"`{model}`")
         rows.append(row)
     said = [f"- {verdict[0].upper()}{verdict[1:]}: {', '.join(names) or 'none'}." for verdict, names in decided.items()]
-    ridge = f"The ridge, `shared_ridge`, has an MSE of {analysis.score(dataset, RIDGE):.3f}."
+    ridge = f"The ridge has an MSE of {analysis.score(dataset, RIDGE):.3f}."
     return [f"## {dataset}", "", *said, "", ridge, "", PageTable(HEADS, rows).markdown, ""]
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/pretraining/real_series.py build/pretraining   # once; it downloads packages of data
     python benchmarks/arena.py                                       # writes build/arena/NAME.parquet
-    tsattn benchmark --suite arena --output benchmarks/results/arena --jobs 2
+    tsattn benchmark --suite arena --jobs 2
 
 `arena.yaml` says where the series come from. A table has columns `unique_id`, `ds` and `y`; steps that a series lacks
 are missing values.

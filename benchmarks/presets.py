@@ -1,6 +1,6 @@
-"""Write the configurations that are named after data sets, from the records of a leaderboard.
+"""Write the configurations that are named after data sets, from the records of the suite `classic`.
 
-    python benchmarks/presets.py benchmarks/results/leaderboard/ett
+    python benchmarks/presets.py
 
 Each holds the model with a trained attention that validation chose over all horizons, as it was run with the first seed
 at the shortest horizon, without its defaults.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from measuring import new_parser
+from measuring import RESULTS, new_parser
 
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.analysis import Analysis
@@ -83,12 +83,10 @@ def paths(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def main() -> int:
     parser = new_parser(__doc__, Path(__file__).parents[1] / "configs")
-    parser.add_argument("records", type=Path, nargs="+", help="folders with records.parquet of `benchmark`")
     options = parser.parse_args()
-    for folder in options.records:
-        for name, content in presets(folder).items():
-            (options.output / name).write_text(content)
-            print(options.output / name)
+    for name, content in presets(RESULTS / "classic").items():
+        (options.output / name).write_text(content)
+        print(options.output / name)
     return 0
 
 

@@ -11,11 +11,12 @@ from tests.chronos.tiny_models import weights_of
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.cli import main
-from tsattn.predictors import complete_predictor
+from tsattn.predictors import build_predictor
 from tsattn.task import Task
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
-WINDOWS = {
+WINDOWS = {  # by configuration or data set
+    "chronos_mlr": 2875,
     "co2": 407,
     "ETTh1": 2785,
     "ETTh2": 2785,
@@ -23,10 +24,15 @@ WINDOWS = {
     "ETTm2": 11425,
     "exchange_rate": 1422,
     "national_illness": 170,
-    "vic_electricity_until_2012-07-01": 3408,
-    "weather_until_2020-04-01": 2525,
+    "vic_electricity": 1656,
+    "vic_electricity_series": 3408,
+    "weather": 2525,
 }
-UNTIL = {"vic_electricity_series": "2012-07-01", "weather": "2020-04-01"}  # of the largest tables
+UNTIL = {  # of the largest tables
+    "vic_electricity": "2012-07-01",
+    "vic_electricity_series": "2012-07-01",
+    "weather": "2020-04-01",
+}
 TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
 
 
@@ -51,13 +57,12 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
         few = [f"--data.until={UNTIL[config.stem]}"]
     assert main([*words, *limits, *few, *(f"--model.backbone.{option}" for option in size)]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    windows = 2875 if "chronos_mlr" in config.name else WINDOWS[metrics["data"]]
-    assert metrics["test_windows"] == windows
+    assert metrics["test_windows"] == WINDOWS.get(config.stem, WINDOWS.get(metrics["data"]))
     assert len(metrics["test"]) == 4
     saved = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     asked = yaml.safe_load(config.read_text())["model"]["backbone"]
     changed = {name: yaml.safe_load(value) for name, value in (option.split("=") for option in size)}
-    assert saved["model"]["backbone"] == complete_predictor({**asked, **changed})
+    assert saved["model"]["backbone"] == build_predictor({**asked, **changed}).with_context(16).description
 
 
 def test_the_backbone_of_a_gpu_has_the_size_that_it_says() -> None:

@@ -36,8 +36,8 @@ def of_command(command: str, csv: Path, run: Path) -> list[str]:
     config = ["--config", str(run / "config.yaml")]
     more = {
         "fit": [*config, "--run", str(run.parent / "new")],
-        "benchmark": ["--suite", "ett", "--dry-run", "--folder", str(run.parent / "bench")],
-        "report": [str(ROOT / "benchmarks" / "results" / "peers" / "leaderboard")],
+        "benchmark": ["--suite", "peers", "--dry-run", "--folder", str(run.parent / "bench")],
+        "report": [str(ROOT / "benchmarks" / "results" / "peers")],
         "datasets": ["diagnose", str(csv)],
     }
     return [command, *more.get(command, ["--run", str(run)])]

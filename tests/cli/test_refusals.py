@@ -117,10 +117,10 @@ datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv is not there: no such file or folder
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/arena.yaml
 benchmark --suite none :: no suite none: neither a file nor one of accuracy, arena, classic
-benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
-benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
-benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0
-benchmark --suite ett --folder @CSV :: --folder must be a folder, but @CSV is a file
+benchmark --suite classic --attention , :: --attention must be names with commas between them, not ,
+benchmark --suite classic --attention mrl :: the suite classic has no mrl in attentions (did you mean mlr?)
+benchmark --suite classic --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0
+benchmark --suite classic --folder @CSV :: --folder must be a folder, but @CSV is a file
 report :: report needs records
 report nowhere :: nowhere holds no records; name a folder with a records.parquet
 report a b :: several records make one page: name its folder with --output DIR

@@ -146,7 +146,7 @@ def test_the_script_starts_a_cluster_on_its_nodes(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "script.sh"], cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 7, done.stderr  # that of the benchmark
     *sruns, last = (tmp_path / "calls").read_text().splitlines()
-    assert last == "tsattn benchmark --suite ett --ray one:22345"
+    assert last == "tsattn benchmark --suite classic --ray one:22345"
     head = f"{COMMON}one ray start --head --port=22345 --num-cpus=8 --block"
     assert sorted(sruns) == [head, RAY % "three", RAY % "two"]
     # where Ray is not found the script ends, rather than to wait for it until its time is over

@@ -157,7 +157,6 @@ PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "calibrated": of_calibrated,
     "converted": of_converted,
     "dlinear": of_run("dlinear"),
-    "ridge_of_several": of_run({"kind": "shared_ridge", "alpha": [1, 100], "context_length": [12, 24]}),
     "window_mean": of_run("window_mean"),
     "without_queries": of_run({**NETWORK, "num_layers": 3, "attention": ["identity", "uniform", "fixed_mixing"]}),
 }

@@ -133,7 +133,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (arms(p={"backbone": "ridge", "by_data": {"x": {}}}), "by_data of p names 'x'"),
     ({"attentions": {"a": 3}}, "the attention a must be a kind or a description, not 3"),
     ({"attentions": {"a, b": "mlr"}}, "the name 'a, b' has a comma"),
-    ({"chosen": {"co2": {"patchtst, mrl": {}}}}, r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)"),
     ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
     ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
     ({"questions": [{**ASK, "horizons": [6]}]}, "names 6, which is not among horizons; valid: 8, 4"),
@@ -153,7 +152,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message) as refused:
             suite(tmp_path, **changed)
         assert str(refused.value).startswith(f"{tmp_path / 'toy.yaml'}: ")
-    with pytest.raises(UserError, match=r"no suite nothing: neither a file nor one of .*ett"):
+    with pytest.raises(UserError, match=r"no suite nothing: neither a file nor one of .*peers"):
         find_config("nothing", "suite", "suites")
     path = tmp_path / "none.yaml"
     for text, message in (("a: [", "not YAML"), ("- a", "a suite must be a mapping with the keys data, horizons")):
@@ -263,16 +262,13 @@ def test_what_does_not_apply_and_what_cannot_be(made: list[Entry], tmp_path: Pat
             plan(tmp_path, **changed)
 
 
-def test_limits_and_chosen_values(tmp_path: Path) -> None:
+def test_limits(tmp_path: Path) -> None:
     attentions = {"standard": "standard", "mlr": {"attention": {"kind": "mlr", "ranks": [2, 2]}, "seeds": {8: 1}}}
     data = [{"name": "co2", "class_path": "CO2DataModule", "horizons": [8, 4], "predictors": ["patchtst", "ridge"]}]
-    chosen = {"co2": {"patchtst, mlr": {"model.learning_rate": 0.005}}}
-    made = plan(tmp_path, attentions=attentions, data=data, chosen=chosen)
+    made = plan(tmp_path, attentions=attentions, data=data)
     assert {entry.predictor for entry in made} == {"patchtst", "ridge"}
     assert [entry.seed for entry in made if entry.attention == "mlr"] == [1]  # none at the other horizon
     assert len([entry for entry in made if entry.attention == "standard"]) == 3
-    rates = {one.attention: one.experiment.model["learning_rate"] for one in made if one.attention and one.experiment}
-    assert rates == {"standard": 0.02, "mlr": 0.005}
     assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2)} == {None, 11, 12}
 
 

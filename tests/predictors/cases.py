@@ -26,7 +26,6 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive": {"kind": "seasonal_naive"},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
-    "shared-ridge": {"kind": "shared_ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
     "ridge-longer": {"kind": "ridge", "penalty": 10.0, "context_length": 31},
     "theta": {"kind": "theta", "context_length": 31},
     "ets": {"kind": "ets", "context_length": 31},

@@ -15,7 +15,6 @@ from tsattn.data import FrameDataModule
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.ridge import Ridge
-from tsattn.predictors.shared_ridge import SharedRidge
 from tsattn.ridge import closed_form as ridge_room
 from tsattn.ridge import window_products
 from tsattn.ridge.closed_form import possible_contexts
@@ -310,61 +309,3 @@ def test_waves_have_the_period_of_the_season(frequency: str | None, season: int 
         ridge.fit(data, Told())
         assert (ridge.waves.shape[1], ridge.reads_time) == (0, False)
         assert ridge(next(iter(data.eval_dataloader("val", 12)))).isfinite().all()
-
-
-def shared_oracle(data: FrameDataModule, L: int, alpha: float) -> np.ndarray:
-    """The map `(L, T)` of all training windows, cut from the scaled series row by row."""
-    values = data.series.values.double().numpy()
-    seen = np.ones(values.shape, bool) if data.series.observed is None else data.series.observed.numpy()
-    T, end = data.prediction_length, data.splits[0].train_end
-    gram, moment = np.zeros((L, L)), np.zeros((L, T))
-    for origin in range(L, end - T + 1):
-        for c in range(values.shape[1]):
-            past, known = values[origin - L : origin, c], seen[origin - L : origin, c]
-            if not seen[origin : origin + T, c].all():
-                continue
-            level = past[known].mean()
-            x = past - level
-            x[: int(np.argmax(known))] = 0
-            y = values[origin : origin + T, c] - level
-            gram += np.outer(x, x)
-            moment += np.outer(x, y)
-    return np.linalg.inv(gram + alpha * np.eye(L)) @ moment
-
-
-def of_shared(data: FrameDataModule, told: Told | None = None, **arguments: Any) -> tuple[SharedRidge, dict[str, Any]]:
-    ridge = build_predictor({"kind": "shared_ridge", **arguments})
-    assert isinstance(ridge, SharedRidge)
-    ridge.build(data.task, empty=told is not None)
-    return ridge, ridge.fit(data, told or Told())
-
-
-def test_the_shared_ridge_solves_its_normal_equations(data: FrameDataModule) -> None:
-    for L, own in ((24, {}), (31, {"context_length": 31})):
-        ridge, facts = of_shared(data, alpha=3.0, **own)
-        assert (facts, ridge.context_length, ridge.label) == ({}, L, f"shared ridge (context {L})")
-        np.testing.assert_allclose(ridge.weight, shared_oracle(data, L, 3.0), rtol=1e-7, atol=1e-9)
-
-
-def test_a_shared_ridge_of_several_is_the_best_of_those_fitted_alone(data: FrameDataModule) -> None:
-    alphas, lengths = [0.3, 3000.0], [24, 9]
-    ridge, facts = of_shared(data, alpha=alphas, context_length=lengths)
-    errors = {}
-    for L, alpha in itertools.product(lengths, alphas):
-        alone, _ = of_shared(data, alpha=alpha, context_length=L)
-        squared = count = 0.0
-        for batch in data.eval_dataloader("val", L):
-            known = torch.ones_like(batch.target) if batch.target_observed is None else batch.target_observed
-            squared += float(((alone(batch) - batch.target.double()).square() * known).sum())
-            count += float(known.sum())
-        errors[L, alpha] = squared / count, alone
-    L, alpha = min(errors, key=lambda pair: errors[pair][0])
-    assert facts["chosen"] == {"context_length": L, "alpha": alpha}
-    assert torch.equal(ridge.weight, errors[L, alpha][1].weight), "to the bit"
-    told = Told("m", {"m": {"context_length": 9, "alpha": 3000.0}})
-    again, facts = of_shared(data, told, alpha=alphas, context_length=lengths)
-    assert (facts, again.context_length) == ({"member": "m"}, 9)
-    with pytest.raises(UserError, match="choose among several ridges, and the data has none; give one alpha and one"):
-        of_shared(data.with_all_rows(), alpha=alphas)
-    with pytest.raises(UserError, match="alpha must be a number above 0, not 0"):
-        build_predictor({"kind": "shared_ridge", "alpha": [1.0, 0.0]})

@@ -13,7 +13,6 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.evaluation.window_errors import quantile_loss
 from tsattn.forecaster import Forecaster
-from tsattn.predictors.shared_ridge import regression_rows
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
@@ -70,13 +69,6 @@ def test_a_row_of_weight_0_gives_the_gradient_of_a_missing_one() -> None:
     for other in (1, 2):
         torch.testing.assert_close(losses[0], losses[other])
         torch.testing.assert_close(gradients[0], gradients[other])
-
-
-def test_a_shared_ridge_leaves_out_windows_with_a_target_of_weight_0_as_with_a_missing_one() -> None:
-    batch = drawn()
-    odd = torch.from_numpy(np.random.default_rng(3).random(batch.target.shape) < 0.15)
-    weighted = regression_rows(replace(batch, target_weight=(~odd).float()))
-    torch.testing.assert_close(weighted, regression_rows(replace(batch, target_observed=~odd)))
 
 
 @pytest.mark.parametrize("made", [RIDGE, {**SMALL, "max_steps": 3}], ids=["ridge", "network"])

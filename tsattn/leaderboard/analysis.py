@@ -35,7 +35,7 @@ from tsattn.predictors.ridge import ridge_label
 
 STANDARD = "standard"
 METRICS = ("mse", "mae")
-LINEAR = ("ridge", "shared_ridge", "dlinear", "nlinear")
+LINEAR = ("ridge", "dlinear", "nlinear")
 """Kinds of linear models, the one to compare with first; a mean of linear models is one, too."""
 NAIVE = ("persistence", "seasonal_naive", "window_mean")
 """Kinds of forecasts that learn nothing."""
@@ -183,7 +183,7 @@ class Analysis:
 
     def label(self, dataset: str, model: str) -> str:
         """The name of a model; a ridge is named with its context: ``ridge (context 104)``."""
-        if self.kinds[model] not in (("ridge",), ("shared_ridge",)):
+        if self.kinds[model] != ("ridge",):
             return model
         runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
         contexts = runs["context_length"].dropna().astype(int)  # a run that failed early has none

@@ -260,7 +260,7 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
 
 def _linear_name(analysis: Analysis) -> str:
     chosen = {analysis.kinds[model] for dataset in analysis.datasets if (model := analysis.linear(dataset))}
-    return "ridge" if chosen and chosen <= {("ridge",), ("shared_ridge",)} else "linear model"
+    return "ridge" if chosen == {("ridge",)} else "linear model"
 
 
 def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:

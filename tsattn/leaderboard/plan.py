@@ -171,8 +171,7 @@ class Planner:
             "model": {"backbone": arm.backbone},
             "trainer": {},
         }
-        chosen = suite.chosen.get(data.name, {}).get(label(arm.name, attention), {})
-        values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {}), **chosen}
+        values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {})}
         if attention:
             one = suite.attentions[attention]
             values = {_ATTENTION: one.by_data.get(data.name, one.description), **values}

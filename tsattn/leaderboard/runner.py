@@ -79,7 +79,7 @@ class Runner:
         part, whole = suite.narrowed(**limits), planner.plan(suite)
         entries = whole if part == suite else planner.plan(part)
         place = WorkingFolder(folder or Path("runs", "leaderboard", suite.name))
-        records = Path(output or Path("benchmarks", "results", "leaderboard", suite.name))
+        records = Path(output or Path("benchmarks", "results", suite.name))
         return cls(suite.name, suite.text, whole, entries, place, records, options, say)
 
     def state(self, entry: Entry) -> str:

@@ -22,7 +22,6 @@
         attentions: [standard, mlr]     # all by default; `none` leaves the description as it is
       patchtst+ridge:
         mix: {of: [patchtst, ridge], weights: [0.5, 0.5]}   # `seeds: 5` is the mean of five trainings
-    chosen: {ETTh1: {"patchtst, mlr": {model.learning_rate: 0.002}}}   # values that `tune` chose on validation
     questions:                          # written before the suite runs
       - {ask: "Does mlr help?", arms: ["patchtst, mlr"], against: "patchtst, standard"}
 """
@@ -67,7 +66,6 @@ KEYS = {
         "predictors": "a mapping of names to predictors: a kind, an import path, or a mapping (see below)",
         "attentions": "a mapping of names to attentions: a kind, a description, or a mapping (see below)",
         "values": "of all experiments, by the dotted paths of a configuration: `{data.context_length: 512}`",
-        "chosen": "values that were chosen on validation, by data set and arm: `{ETTh1: {'patchtst, mlr': {...}}}`",
         "questions": "what the suite is to answer, a list of mappings (see below), written before it runs",
         "margin": "differences below it count as equal; 0.01 (1 %) by default",
         "first_seed": "the number of the first seed; 1 by default",
@@ -219,7 +217,6 @@ class Suite:
     seeds: Mapping[int, int]
     attentions: Mapping[str, AttentionArm] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
-    chosen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
     margin: float = 0.01
     first_seed: int = 1
@@ -267,10 +264,6 @@ class Suite:
                 name: _attention(name, one) for name, one in _map(given.get("attentions"), "attentions").items()
             },
             values=_values(given.get("values"), "values"),
-            chosen={
-                data: {arm: _values(values, f"chosen of {arm}") for arm, values in _map(arms, data).items()}
-                for data, arms in _map(given.get("chosen"), "chosen").items()
-            },
             questions=tuple(_question(one) for one in given.get("questions") or ()),
             margin=float(margin),
             first_seed=whole_number("first_seed", given.get("first_seed", 1), least=0),
@@ -339,9 +332,6 @@ class Suite:
             _check_names(what, (*question.arms, question.against), self.arms, "the arms of the suite")
             _check_names(what, question.data or (), self.data, "data")
             _check_names(what, question.horizons or (), self.horizons, "horizons")
-        _check_names("chosen names", self.chosen, self.data, "data")
-        for chosen in self.chosen.values():
-            _check_names("chosen names", chosen, self.arms, "the arms of the suite")
 
 
 def label(predictor: str, attention: str = "") -> str:

@@ -26,7 +26,6 @@ PREDICTORS = {
     "seasonal_naive": "tsattn.predictors.naive.SeasonalNaive",
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
-    "shared_ridge": "tsattn.predictors.shared_ridge.SharedRidge",
     "theta": "tsattn.predictors.local_models.Theta",
     "ets": "tsattn.predictors.local_models.ETS",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",

@@ -33,31 +33,7 @@ def ridge_label(contexts: Iterable[int], name: str = "ridge") -> str:
     return f"{name} (context {context})"
 
 
-class ClosedForm(LinearMaps, Predictor):
-    """A linear map of the context, of a size that a fit chooses; in float64 whatever is cast around it."""
-
-    @property
-    @override
-    def label(self) -> str:
-        return ridge_label([self.context_length], self.name.replace("_", " "))
-
-    @override
-    def check_weights(self, data: ForecastDataModule) -> None:
-        pass
-
-    @property
-    @override
-    def context_length(self) -> int:
-        return self.weight.shape[-2]
-
-    @override
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ClosedForm:
-        # a precision for the networks of an ensemble does not suit a solution of equations
-        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
-        return self
-
-
-class Ridge(ClosedForm):
+class Ridge(LinearMaps, Predictor):
     """One linear map per channel, of the context minus its last value and the season's waves at the origin; float64.
 
     It is the mean of the maps of several context lengths: all whose squared error on validation windows is within a
@@ -81,6 +57,26 @@ class Ridge(ClosedForm):
         super().__init__(context_length=context_length, penalty=penalty)
         self._own_length = None if context_length is None else whole_number("context_length", context_length)
         self._penalties = PENALTIES if penalty is None else (positive_number("penalty", penalty),)
+
+    @property
+    @override
+    def label(self) -> str:
+        return ridge_label([self.context_length])
+
+    @property
+    @override
+    def context_length(self) -> int:
+        return self.weight.shape[-2]
+
+    @override
+    def check_weights(self, data: ForecastDataModule) -> None:
+        pass
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Ridge:
+        # a precision for the networks of an ensemble does not suit a solution of equations
+        super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)  # type: ignore[no-untyped-call]
+        return self
 
     @override
     def with_context(self, context_length: int) -> Predictor:
