@@ -1,6 +1,5 @@
 """Naive forecasts, and the ridge against least squares by numpy, with what it chooses."""
 
-import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
