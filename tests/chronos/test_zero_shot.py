@@ -286,6 +286,12 @@ def test_a_fine_tuned_model_that_was_saved_reads_the_future_of_its_covariates(tm
     assert not loaded.predict(future=future.assign(x=7.0)).equals(expected)
 
 
+def test_a_mixture_asks_for_no_future_of_covariates_that_its_members_leave_unread() -> None:
+    members = [{"kind": "chronos", "weights": weights_of("bolt")}, "persistence"]
+    mixture = Forecaster({"kind": "ensemble", "members": members}, prediction_length=4, future_covariates=["x"])
+    assert mixture.predict(frame(80, "a"))["predictions"].notna().sum() == 4
+
+
 def test_training_sees_missing_covariates_too() -> None:
     task = toy_task(24, 4, 1, covariates=True)
     network = ChronosNetwork(task, Output(THREE), weights=weights_of("chronos2"), trained="all").eval()

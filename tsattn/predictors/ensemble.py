@@ -67,7 +67,6 @@ class Ensemble(Predictor):
         self.needs_fit = any(copy.needs_fit for copy in self._all)
         self.is_trained = any(copy.is_trained for copy in self._all)
         self.emits_quantiles = all(copy.emits_quantiles for copy in self._all)
-        self.uses_covariates = any(copy.uses_covariates for copy in self._all)
 
     @property
     def _copies(self) -> list[list[Predictor]]:
@@ -97,6 +96,11 @@ class Ensemble(Predictor):
     @override
     def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
         return self._all[0].repeated(batch, horizon) if len(self._all) == 1 else None
+
+    @property
+    @override
+    def uses_covariates(self) -> bool:  # type: ignore[override]  # a Chronos member knows once its weights are read
+        return any(copy.uses_covariates for copy in self._all)
 
     @property
     @override
