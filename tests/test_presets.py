@@ -50,7 +50,7 @@ def test_the_arm_of_the_least_validation_error_is_written_without_defaults(tmp_p
     ((name, text),) = SCRIPT["presets"](tmp_path).items()
     assert name == "etth1.yaml"
     assert text.startswith(
-        "# ETTh1: patchtst+ridge, swa, which has the lowest validation MSE over the horizons 24, 48\n"
+        "# ETTh1: patchtst+ridge, swa, which has the lowest validation MSE of all models with attention, over the horizons 24, 48\n"
     )
     content = yaml.safe_load(text)
     assert content["model"]["backbone"]["members"][0] == mixed["members"][0]  # type: ignore[index]
