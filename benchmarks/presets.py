@@ -34,7 +34,7 @@ def presets(folder: Path) -> dict[str, str]:
         own = runs[(runs["dataset"] == dataset) & (runs["model"] == model) & (runs["horizon"] == horizons[0])]
         run = own.sort_values("seed").iloc[0]
         listed, how = ", ".join(map(str, horizons)), "another one with --data.prediction_length."
-        head = f"# {dataset}: {model}. Of all models with attention it has the lowest validation MSE at {listed} steps\n"
+        head = f"# {dataset}: {model}. Of models with attention it has the lowest validation MSE at {listed} steps\n"
         head += f"# in the suite {run['suite']}. Its values are those of horizon {horizons[0]}, {how}\n"
         content = yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
         made[f"{dataset.lower()}.yaml"] = head + content

@@ -49,7 +49,7 @@ def test_the_arm_of_the_least_validation_error_is_written_without_defaults(tmp_p
     Records.of(runs).write(tmp_path)
     ((name, text),) = SCRIPT["presets"](tmp_path).items()
     assert name == "etth1.yaml"
-    said = "# ETTh1: patchtst+ridge, swa. Of all models with attention it has the lowest validation MSE at 24, 48 steps\n"
+    said = "# ETTh1: patchtst+ridge, swa. Of models with attention it has the lowest validation MSE at 24, 48 steps\n"
     assert text.startswith(said)
     content = yaml.safe_load(text)
     assert content["model"]["backbone"]["members"][0] == mixed["members"][0]  # type: ignore[index]
