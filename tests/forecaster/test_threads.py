@@ -133,6 +133,10 @@ heavy = "lightning jsonargparse sklearn scipy matplotlib torchmetrics transforme
 heavy += " yaml tsattn.evaluation tsattn.forecaster.scores tsattn.forecaster.sample_paths"
 print(*(name for name in heavy.split() if name in sys.modules))
 from tsattn import load
+from tsattn.predictors import build_predictor
+from tsattn.task import Task
+build_predictor({"kind": "patchtst", "attention": "mlr"}).build(Task("x", 48, 12, ("a",), "h", 24), empty=True)
+print(*(name for name in heavy.split()[:10] if name in sys.modules))
 load(f"{sys.argv[1]}/forecaster").predict(f"{sys.argv[1]}/sales.csv")  # a network that was trained
 print(*(name for name in heavy.split()[:9] if name in sys.modules))
 """

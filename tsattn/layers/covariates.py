@@ -328,7 +328,7 @@ class CovariateTokens(Covariates):
     def __init__(self, task: Task, calendar: bool, d_model: int, num_outputs: int, dropout: float) -> None:
         super().__init__(task, calendar, d_model, num_outputs, dropout)
         count = self.count(task, calendar)
-        self.which = nn.Parameter(0.02 * torch.randn(count, d_model)) if count else None
+        self.which = nn.Parameter(torch.randn(count, d_model).mul_(0.02)) if count else None
         self.dropout = Dropout(dropout)
 
     @staticmethod

@@ -185,7 +185,8 @@ class TokenEmbedding(nn.Module):
         if positions not in self.POSITIONS:
             raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
         self.value = nn.Linear(num_inputs, d_model)
-        self.position = nn.Parameter(0.02 * torch.randn(max_length, d_model)) if positions == "learned" else None
+        # in place: a new tensor on the device meta, as of a model that is loaded, would import the compiler
+        self.position = nn.Parameter(torch.randn(max_length, d_model).mul_(0.02)) if positions == "learned" else None
         self.dropout = Dropout(dropout)
         self.mask = mask
 

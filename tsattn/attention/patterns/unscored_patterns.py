@@ -121,7 +121,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
             raise UserError(f"align must be start or end, not {align!r}")
         self.align = align
         # small values, so that training starts from almost equal weights
-        self.table = nn.Parameter(0.02 * torch.randn(num_heads, max_length, max_length))
+        self.table = nn.Parameter(torch.randn(num_heads, max_length, max_length).mul_(0.02))
 
     @override
     def num_params(self) -> int:
