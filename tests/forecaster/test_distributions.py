@@ -342,7 +342,7 @@ def test_a_naive_forecast_of_a_short_series_is_calibrated_by_its_rolling_origins
 def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:
     """The scores are those of a second model of the rows before; those of the first would be too small."""
     options = {"context_length": 24, "prediction_length": T}
-    backbone = {"kind": "ridge", "penalty": 0.001, "context_length": 24}
+    backbone = {"kind": "ridge", "penalty": 0.1, "context_length": 24}
     frame = frame_of({"one": 90})
     frame["y"] += np.random.default_rng(0).normal(size=90)
     ridge = Forecaster(backbone, **options, calibrate=True).fit(frame)
