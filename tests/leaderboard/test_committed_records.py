@@ -25,7 +25,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 @pytest.mark.parametrize(
     ("name", "runs", "parts"),  # of a suite of many runs by pairs: all of one sort with one of another
     [
-        ("classic", 476, [{"data": ["ETTh1"]}, {"data": ["exchange_rate"], "attentions": ["btt"]}]),
+        ("classic", 491, [{"data": ["ETTh1"]}, {"data": ["exchange_rate"], "attentions": ["btt"]}]),
         ("equal_training", 49, [{}]),
         ("earlier_windows", 25, [{}]),
         ("accuracy", 88, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),

@@ -51,8 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_answer_is_a_few_sentences() -> None:
-    first, second, *intervals, by_set, mean = page_of(analysis()).answer
+    first, equal, second, *intervals, by_set, mean = page_of(analysis()).answer
     assert first == "On average over 3 of 3 data sets, `mlr` is better than `standard`."
+    assert equal == "`swa` is equal within 1 %."
     assert second == "Intervals (95 %) of the mean differences:"
     assert [re.sub(r"\d+\.\d", "x", text) for text in sorted(intervals)] == [
         f"`mlr` {MINUS}x % to {MINUS}x %.",
