@@ -33,9 +33,9 @@ def presets(folder: Path) -> dict[str, str]:
         horizons, runs = analysis.horizons[dataset], analysis.runs
         own = runs[(runs["dataset"] == dataset) & (runs["model"] == model) & (runs["horizon"] == horizons[0])]
         run = own.sort_values("seed").iloc[0]
-        listed, how = ", ".join(map(str, horizons)), "another one with --data.prediction_length."
+        listed = ", ".join(map(str, horizons))
         head = f"# {dataset}: {model}. Of models with attention it has the lowest validation MSE at {listed} steps\n"
-        head += f"# in the suite {run['suite']}. Its values are those of horizon {horizons[0]}, {how}\n"
+        head += f"# in the suite {run['suite']}. Values are for {horizons[0]}; --data.prediction_length takes others.\n"
         content = yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
         made[f"{dataset.lower()}.yaml"] = head + content
     return made

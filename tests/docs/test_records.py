@@ -300,8 +300,7 @@ def test_the_answer_for_each_attention_is_that_of_the_records() -> None:
     classic = analysis_of("classic")
     pays_off, results = (" ".join(text.split()) for text in (PAYS_OFF, (DOCS / "results.md").read_text("utf-8")))
     assert set(classic.claims) == {"mlr", "swa", "btt"}
-    for name, claim in classic.claims.items():
-        verdict = claim.verdict(classic.margin(classic.datasets))
+    for name, (claim, verdict) in classic.claims.items():
         percent, low, high = (
             f"{one:+.1f}".replace("-", "\N{MINUS SIGN}") for one in (claim.percent, *claim.percent_interval())
         )

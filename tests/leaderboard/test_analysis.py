@@ -99,8 +99,9 @@ def test_claims_are_of_attentions_on_three_data_sets_or_more() -> None:
     ]
     claims = Analysis(Records.of(found)).claims
     assert set(claims) == {"mlr", "swa"}
-    assert claims["mlr"].estimate == pytest.approx(np.log(1 + np.array(shifts) / 100).mean(), abs=2e-4)
-    assert (claims["mlr"].better, claims["mlr"].verdict()) == (4, "better")
+    claim, verdict = claims["mlr"]
+    assert claim.estimate == pytest.approx(np.log(1 + np.array(shifts) / 100).mean(), abs=2e-4)
+    assert (claim.better, verdict) == (4, "better")
     assert not Analysis(board(SETS[:2])).claims
 
 

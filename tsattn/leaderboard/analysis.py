@@ -353,15 +353,31 @@ class Analysis:
         return tuple(found)
 
     @cached_property
-    def claims(self) -> Mapping[str, Claim]:
-        """By short name, the mean difference in MSE from the reference over data sets, if there are at least three."""
+    def claims(self) -> Mapping[str, tuple[Claim, str]]:
+        """By short name, the mean difference in MSE from the reference over at least three data sets, and the verdict.
+
+        If a suite asked for it before the runs, it is the answer: over the data sets of the question, and corrected.
+        """
+        asked = {
+            (*one.question.arms, one.question.against): (one.estimate, one.verdict)
+            for one in self.answers
+            if isinstance(one.estimate, Claim) and one.question.posed_before
+            if (one.question.metric, one.question.horizons) == ("mse", None)
+        }
+        found: dict[str, tuple[Claim, str]] = {}
         by_attention: dict[str, dict[str, Estimate]] = {}
         for pair in self.pairs:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
-                by_attention.setdefault(self.short(pair.model), {})[pair.dataset] = pair.mse
-        return {
-            name: over_data_sets(sets, self.sources) for name, sets in by_attention.items() if len(sets) >= FEWEST_SETS
-        }
+                sets = by_attention.setdefault(self.short(pair.model), {})
+                sets[pair.dataset] = pair.mse
+                if (pair.model, pair.against) in asked:
+                    found[self.short(pair.model)] = asked[pair.model, pair.against]
+        margin = self.margin(self.datasets)
+        for name, sets in by_attention.items():
+            if len(sets) >= FEWEST_SETS and name not in found:
+                claim = over_data_sets(sets, self.sources)
+                found[name] = claim, claim.verdict(margin)
+        return {name: found[name] for name in by_attention if name in found}
 
     @cached_property
     def sources(self) -> Mapping[str, str]:

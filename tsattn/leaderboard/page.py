@@ -192,11 +192,10 @@ def _answer(analysis: Analysis) -> list[str]:
     reference = analysis.short(pairs[0].against)
     noun = "attention" if analysis.parts[pairs[0].against][1] else "model"
     if analysis.claims:
-        counts = [claim.better + claim.worse - len(claim.left_out) for claim in analysis.claims.values()]
+        counts = [claim.better + claim.worse - len(claim.left_out) for claim, _ in analysis.claims.values()]
         where = f"on average over {max(counts)} of {len(analysis.datasets)} data sets"
-        margin = analysis.margin(analysis.datasets)
-        estimates: dict[str, Estimate] = {_code(name): claim for name, claim in analysis.claims.items()}
-        verdicts = [(name, "", claim.verdict(margin)) for name, claim in analysis.claims.items()]
+        estimates: dict[str, Estimate] = {_code(name): claim for name, (claim, _) in analysis.claims.items()}
+        verdicts = [(name, "", verdict) for name, (_, verdict) in analysis.claims.items()]
         subject = "mean differences"
     else:
         where = f"on {_listed(analysis.datasets)}"
