@@ -28,6 +28,10 @@ class DivergedError(UserError):
     """Error of a training whose loss or validation error became NaN or exploded."""
 
 
+class FormatError(UserError):
+    """Error of a file that another version of tsattn wrote."""
+
+
 def one_of(names: Iterable[str]) -> str:
     """Valid names as error messages list them: ``a, b, c``."""
     return ", ".join(names)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from tests.leaderboard.cases import SMOKE, Bench, bench, few
 from tests.processes import wait_for
@@ -17,6 +18,7 @@ from tsattn.experiments import Experiment, run
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import LABELS, Records
 from tsattn.leaderboard.suite import read_suite
+from tsattn.saved_folders import CHECKSUMS
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +117,17 @@ def test_what_has_changed_is_run_again_and_nothing_else(tmp_path: Path, capsys: 
     (made.out / "records.parquet").unlink()
     assert made.run() == 0
     assert checkpoint.stat().st_mtime_ns == changed
+    pd.testing.assert_frame_equal(made.records().frame[RESULTS], results)
+    # what another version of tsattn began is trained anew
+    run_folder = checkpoint.parents[1]
+    saved = torch.load(run_folder / "checkpoints" / "last.ckpt", weights_only=True)
+    saved["tsattn"]["format"] -= 1
+    torch.save(saved, run_folder / "checkpoints" / "last.ckpt")
+    for path in (run_folder / "metrics.json", run_folder / CHECKSUMS, made.out / "records.parquet"):
+        path.unlink()
+    (made.runs / "records" / f"{before['patchtst']}.parquet").unlink()
+    assert made.run() == 0
+    assert checkpoint.stat().st_mtime_ns != changed
     pd.testing.assert_frame_equal(made.records().frame[RESULTS], results)
     begun = len(made.begun())
     content = few()

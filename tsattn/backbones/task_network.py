@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
-from tsattn.errors import UserError, shown
+from tsattn.errors import FormatError, UserError, shown
 from tsattn.layers import distribution
 from tsattn.saved_folders import atomic_write
 from tsattn.scaler import Scaler
@@ -92,7 +92,7 @@ def check_format(found: object, source: str) -> None:
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UserError(f"{source} is damaged: {shown(repr(found))} is no format number")
     if found != FORMAT:
-        raise UserError(f"{source} is of format {shown(found)}, and this version of tsattn reads format {FORMAT}")
+        raise FormatError(f"{source} is of format {shown(found)}, and this version of tsattn reads format {FORMAT}")
 
 
 def check_same(

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from tsattn.errors import UserError, without_password
+from tsattn.errors import FormatError, UserError, without_password
 from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 
 FORMAT = 2  # of the folder, in its versions
@@ -177,7 +177,7 @@ class RunFolder:
         """Refuse a folder of another version, or with damaged checkpoints."""
         found = self._read_versions().get("format", FORMAT)
         if found != FORMAT:
-            raise UserError(f"{self.path} is of format {found}; this version of tsattn reads format {FORMAT}")
+            raise FormatError(f"{self.path} is of format {found}; this version of tsattn reads format {FORMAT}")
         check_checksums(self.path)
 
 

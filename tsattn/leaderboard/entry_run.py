@@ -21,7 +21,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
+from tsattn.errors import FormatError, UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import device_type, measured, predictor_sizes
@@ -150,10 +150,12 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Pat
     """Fit and test into a run folder, or resume there."""
     hooks = Hooks(fitted=_finished(experiment, members), beside=False, command=shlex.split(work.command))
     is_begun = place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt"))
+    key = None
     if is_begun and place.config.exists():
-        key = resume(place.path, hooks=hooks).key
-    else:
-        if place.path.exists():  # a process was killed before it saved anything
+        with suppress(FormatError):
+            key = resume(place.path, hooks=hooks).key
+    if key is None:
+        if place.path.exists():  # begun by another version, or killed before it saved anything
             shutil.rmtree(place.path)
         key = run(experiment, place.path, hooks=hooks).key
     if key != work.key:
