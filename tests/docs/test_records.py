@@ -72,6 +72,8 @@ def test_where_attention_looks_hardly_matters_at_the_first_horizon() -> None:
         rises |= {(dataset, name): one.percent} if one.verdict() == "worse" else {}
     assert set(rises) == {("ETTm1", "uniform"), ("weather", "identity")}
     assert f"worse on weather alone, by {rises['weather', 'identity']:.1f} %." in page
+    errors = (analysis.score("vic_electricity", f"transformer, {name}") for name in ("standard", "identity"))
+    assert "whose tokens do not see each other: an MSE of {:.3f} and {:.3f}.".format(*errors) in page
 
 
 @pytest.mark.parametrize(("name", "questions"), [("arena", 7), ("classic", 6)])
@@ -132,6 +134,11 @@ def test_the_arena_is_what_its_report_says() -> None:
     said = f"`standard` is better on {better} tasks and worse on {worse}. The other {undecided} are undecided"
     assert said in " ".join(page.split())
     assert len(analysis_of("arena").datasets) == 64
+    pairs = [one.mse for one in analysis_of("arena").pairs if one.horizon is None]
+    decided = sum(one.verdict() in ("better", "worse") for one in pairs)
+    assert f"{decided} of {len(pairs)} intervals exclude zero. Chance alone would give {round(len(pairs) / 20)}." in (
+        " ".join(page.split())
+    )
 
 
 def test_where_locality_helps_is_what_the_records_say() -> None:

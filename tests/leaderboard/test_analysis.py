@@ -105,6 +105,19 @@ def test_claims_are_of_attentions_on_three_data_sets_or_more() -> None:
     assert not Analysis(board(SETS[:2])).claims
 
 
+def test_a_claim_is_the_answer_to_a_question_of_all_data_that_was_posed_before_the_runs() -> None:
+    found = [one for name in SETS[:3] for one in rows(name, 24, {"standard": 0.0, "mlr": -3.0})]
+    found += [
+        row("ETTh2", 24, "itransformer", attention, seed, shift=shift)
+        for attention, shift in (("standard", 0.0), ("mlr", 9.0))
+        for seed in (1, 2)
+    ]
+    question = {"ask": "Does it help?", "arms": [MLR], "against": STANDARD}
+    for changed, better, worse in (({}, 3, 0), ({"posed": "after"}, 3, 1), ({"data": ["ETTh1", "ETTm1"]}, 3, 1)):
+        claim, _ = Analysis(Records.of(found, suite(questions=[{**question, **changed}]))).claims["mlr"]
+        assert (claim.better, claim.worse) == (better, worse)
+
+
 def test_questions_posed_before_the_runs_are_corrected_for_each_other() -> None:
     def asked(ask: str, arm: str, **more: Any) -> dict[str, Any]:
         return {"ask": ask, "arms": [f"patchtst, {arm}"], "against": STANDARD, **more}

@@ -23,7 +23,6 @@ from tsattn.leaderboard.records import LABELS, Records, stretch_of
 from tsattn.leaderboard.statistics import (
     Claim,
     Difference,
-    Estimate,
     ModelErrors,
     difference,
     holm,
@@ -361,23 +360,22 @@ class Analysis:
         asked = {
             (*one.question.arms, one.question.against): (one.estimate, one.verdict)
             for one in self.answers
-            if isinstance(one.estimate, Claim) and one.question.posed_before
-            if (one.question.metric, one.question.horizons) == ("mse", None)
+            if isinstance(one.estimate, Claim) and len(one.data) >= FEWEST_SETS and one.question.posed_before
+            if (one.question.metric, one.question.data, one.question.horizons) == ("mse", None, None)
         }
-        found: dict[str, tuple[Claim, str]] = {}
-        by_attention: dict[str, dict[str, Estimate]] = {}
+        by_attention: dict[str, list[Pair]] = {}
         for pair in self.pairs:
             if pair.horizon is None and not math.isnan(pair.mse.estimate):
-                sets = by_attention.setdefault(self.short(pair.model), {})
-                sets[pair.dataset] = pair.mse
-                if (pair.model, pair.against) in asked:
-                    found[self.short(pair.model)] = asked[pair.model, pair.against]
-        margin = self.margin(self.datasets)
-        for name, sets in by_attention.items():
-            if len(sets) >= FEWEST_SETS and name not in found:
-                claim = over_data_sets(sets, self.sources)
-                found[name] = claim, claim.verdict(margin)
-        return {name: found[name] for name in by_attention if name in found}
+                by_attention.setdefault(self.short(pair.model), []).append(pair)
+        found = {}
+        for name, pairs in by_attention.items():
+            answers = [asked[key] for pair in pairs if (key := (pair.model, pair.against)) in asked]
+            if answers:
+                found[name] = answers[0]
+            elif len(pairs) >= FEWEST_SETS:
+                claim = over_data_sets({pair.dataset: pair.mse for pair in pairs}, self.sources)
+                found[name] = claim, claim.verdict(self.margin(self.datasets))
+        return found
 
     @cached_property
     def sources(self) -> Mapping[str, str]:

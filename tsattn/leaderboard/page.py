@@ -208,8 +208,8 @@ def _answer(analysis: Analysis) -> list[str]:
     said = f"{better} than `{reference}`" if better else f"no {noun} is measurably better than `{reference}`"
     said += f", and {worse}" if worse else ""
     sentences = [f"{where[0].upper()}{where[1:]}, {said}."]
-    equal = {verdict for *_, verdict in verdicts if verdict.startswith("equal")}
-    sentences += [f"{_are(verdicts, word)}." for word in equal]
+    equal = dict.fromkeys(verdict for *_, verdict in verdicts if verdict.startswith("equal"))
+    sentences += [f"{_are(verdicts, verdict)}." for verdict in equal]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
     if 0 < len(ends) <= 4:
         sentences.append(f"Intervals (95 %) of the {subject}:")
