@@ -11,10 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from tests.leaderboard.cases import SMOKE, Bench, bench, few
 from tests.processes import wait_for
 from tsattn.experiments import Experiment, run
+from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import LABELS, Records
 from tsattn.leaderboard.suite import read_suite
@@ -61,6 +63,20 @@ def test_a_record_is_that_of_the_experiment(done: Bench) -> None:
     assert row["seconds"] > 0
     assert row["parameters"] == result.fitted.predictor.num_parameters
     assert frame["digest"].notna().to_dict() == {key: key[0] == "patchtst" for key in frame.index}
+
+
+def test_a_record_names_files_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"ds": pd.date_range("2024", periods=100), "y": np.arange(100.0)}).to_csv("x.csv", index=False)
+    data = {"path": "x.csv", "context_length": 8, "prediction_length": 4}
+    content = {"data": {"class_path": "CSVDataModule", "init_args": data}, "model": {"backbone": "persistence"}}
+    experiment = Experiment.of(content)
+    labels = dict.fromkeys(("suite", "dataset", "predictor", "attention"), "") | {"horizon": 4, "seed": None}
+    run_entry(Work("one", experiment.key, experiment.to_dict(), labels, (), "", "", 1), WorkingFolder("runs"))
+    row = WorkingFolder("runs").record(experiment.key)
+    assert row is not None
+    assert row["status"] == "done", row["reason"]
+    assert yaml.safe_load(row["experiment"])["data"]["init_args"]["path"] == "x.csv"
 
 
 def test_what_is_finished_is_not_repeated(done: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+import yaml
 from filelock import FileLock, Timeout
 
 from tsattn.data import ForecastDataModule
@@ -232,7 +233,7 @@ def _provenance(work: Work) -> dict[str, Any]:
     known = {name: value for name, value in versions([], "").items() if name not in _OTHER_VERSIONS}
     return {
         "key": work.key,
-        "experiment": Experiment.of(work.experiment).to_yaml(),
+        "experiment": yaml.safe_dump(_portable(Experiment.of(work.experiment).to_dict()), sort_keys=False),
         "git": work.git,
         "versions": json.dumps(known),
         "cpu": cpu_name(),
@@ -241,6 +242,15 @@ def _provenance(work: Work) -> dict[str, Any]:
         "command": work.command,
         "finished": datetime.now(UTC),
     }
+
+
+def _portable(content: dict[str, Any]) -> dict[str, Any]:
+    """The experiment with files below the current folder named from there, as in the suite."""
+    files, here = content["data"].get("init_args") or {}, Path.cwd()
+    for name, path in files.items():
+        if isinstance(path, str) and Path(path).is_relative_to(here):
+            files[name] = Path(path).relative_to(here).as_posix()
+    return content
 
 
 def git_state() -> str:
