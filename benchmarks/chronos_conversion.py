@@ -139,7 +139,7 @@ def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> 
         "model": {"backbone": backbone, "quantiles": list(plain.pipeline.quantiles), "learning_rate": 1e-4},
         "trainer": {**steps, "check_val_every_n_epoch": None, "gradient_clip_val": 1.0, "accelerator": "cpu"},
     }
-    result = run(experiment, hooks=Hooks(beside=False, say=lambda line: None))
+    result = run(experiment, hooks=Hooks(with_baselines=False, say=lambda line: None))
     assert result.errors is not None
     scores, frame = result.errors.scores(), result.errors.frame()
     usable = frame["seasonal_error"].gt(0)

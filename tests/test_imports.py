@@ -1,6 +1,7 @@
 """The way of data runs one way: lower packages never import higher ones."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,6 @@ LAYERS = [
 ]
 # what each may import beside the ground and the layers below it
 BESIDE: dict[str, set[str]] = {"data": set(), **{part: {"data"} for part in LAYERS[LAYERS.index("diagnosis") :]}}
-
-
-# the rooms of the adapter, in their order; "" is the files beside them
-ROOMS_OF_CHRONOS = ["bolt", ""]
 
 
 def imports() -> dict[str, set[str]]:
@@ -52,17 +49,15 @@ def test_no_arrow_goes_back() -> None:
         assert targets <= allowed, f"tsattn.{part} must not import {sorted(targets - allowed)}"
 
 
-def test_a_room_of_the_adapter_uses_only_those_before_it() -> None:
-    home = PACKAGE / "chronos"
-    for path in home.rglob("*.py"):
-        room = path.parent.name if path.parent != home else ""
-        for node in ast.walk(ast.parse(path.read_text())):
-            if path == home / "__init__.py" or not isinstance(node, ast.ImportFrom):
-                continue
-            target = str(node.module).split(".")
-            if target[:2] == ["tsattn", "chronos"]:
-                other = target[2] if len(target) == 4 else ""
-                assert ROOMS_OF_CHRONOS.index(other) <= ROOMS_OF_CHRONOS.index(room), f"{path} imports {node.module}"
+def test_a_module_of_the_adapter_imports_only_those_before_it() -> None:
+    modules = re.findall(r"`(\w+)`", (PACKAGE / "chronos" / "__init__.py").read_text().split('"""')[1])
+    modules.remove("chronos")  # the extra
+    assert {path.stem for path in (PACKAGE / "chronos").glob("*.py")} == {"__init__", *modules}
+    for place, name in enumerate(modules):
+        for node in ast.walk(ast.parse((PACKAGE / "chronos" / f"{name}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("tsattn.chronos."):
+                other = str(node.module).split(".")[2]
+                assert other in modules[:place], f"{name} imports {other}"
 
 
 def test_backbones_know_nothing_of_lightning_or_data() -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
@@ -136,9 +137,18 @@ _is_quiet = ContextVar("_is_quiet", default=False)
 logging.getLogger("tsattn").addFilter(lambda record: not _is_quiet.get())
 
 
+def quiet(is_quiet: bool = True) -> AbstractContextManager[None]:
+    """Stop logs of ``tsattn`` from this thread, such as for rows that are read twice; False changes nothing."""
+    return _set_quiet(is_quiet or _is_quiet.get())
+
+
+def aloud() -> AbstractContextManager[None]:
+    """Turn logs of ``tsattn`` from this thread on, also within `quiet`."""
+    return _set_quiet(False)
+
+
 @contextlib.contextmanager
-def quiet(is_quiet: bool = True) -> Iterator[None]:
-    """Stop logs of ``tsattn`` from this thread, such as for rows that are read twice; False turns them on again."""
+def _set_quiet(is_quiet: bool) -> Iterator[None]:
     token = _is_quiet.set(is_quiet)
     try:
         yield
@@ -146,11 +156,11 @@ def quiet(is_quiet: bool = True) -> Iterator[None]:
         _is_quiet.reset(token)
 
 
-def find_user_error(error: BaseException | None) -> UserError | None:
-    """The `UserError` that another exception was raised from, if there is one."""
-    while error is not None and not isinstance(error, UserError):
-        error = error.__cause__ or error.__context__
-    return error
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether this is an error of an allocator, also of torch's, or the `UserError` that was made of it."""
+    if isinstance(error, UserError):
+        return is_out_of_memory(error.__cause__)
+    return isinstance(error, MemoryError) or bool(re.search("allocate memory|out of memory", str(error)))
 
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")

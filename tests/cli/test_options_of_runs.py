@@ -76,7 +76,7 @@ def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monk
     run = tmp_path / "run"
     assert main(long_words(toy_csv, run, 3)) == 0
     with monkeypatch.context() as patched:
-        patched.setattr("tsattn.experiments.running.tables_beside_baselines", interrupted)
+        patched.setattr("tsattn.experiments.running.tables_with_baselines", interrupted)
         # epochs take the place of the steps that the run had; a batch of the toy's 6 is a step
         assert main(["fit", "--resume", str(run), "--trainer.max_epochs=1"]) == 130
     assert not (run / "metrics.json").exists()

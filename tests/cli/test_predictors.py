@@ -116,7 +116,7 @@ def test_a_closed_form_that_was_killed_is_fitted_again(
     assert fit(config, tmp_path / "whole", "--model.backbone=ridge") == 0
     run = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("tsattn.experiments.running.tables_beside_baselines", killed)
+        patched.setattr("tsattn.experiments.running.tables_with_baselines", killed)
         assert fit(config, run, "--model.backbone=ridge") == 130
     assert not (run / "metrics.json").exists()
     capsys.readouterr()

@@ -276,7 +276,7 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     whole = run(ensemble)
     folders = {}
     for name, alone in member_experiments(ensemble).items():
-        result = run(alone, tmp_path / name, hooks=Hooks(beside=False))
+        result = run(alone, tmp_path / name, hooks=Hooks(with_baselines=False))
         folders[name] = tmp_path / name
         assert list(result.tables) == [result.fitted.predictor.name]  # no baseline beside it
         assert not (tmp_path / name / "forecast.png").exists()
@@ -286,7 +286,7 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
 
     said: list[str] = []
     monkeypatch.setattr(NetworkPredictor, "fit", never)
-    hooks = Hooks(fitted=folders.get, say=said.append)
+    hooks = Hooks(member_folder=folders.get, say=said.append)
     for folder in folders.values():
         RunFolder(folder).note("fit_seconds", 1000.0)
     again = run(ensemble, tmp_path / "ensemble", hooks=hooks)
@@ -313,10 +313,10 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
 
 
 def test_a_run_of_something_else_is_not_taken(tmp_path: Path) -> None:
-    run(experiment(MEMBER, **{"model.backbone.num_layers": 2}), tmp_path / "wide", hooks=Hooks(beside=False))
+    run(experiment(MEMBER, **{"model.backbone.num_layers": 2}), tmp_path / "wide", hooks=Hooks(with_baselines=False))
     with pytest.raises(UserError, match="checkpoint is of another model"):
-        run(experiment(MIXED), hooks=Hooks(fitted=lambda one: tmp_path / "wide"))
+        run(experiment(MIXED), hooks=Hooks(member_folder=lambda one: tmp_path / "wide"))
     shorter = experiment(MEMBER, **{"data.context_length": 40})
-    run(shorter, tmp_path / "short", hooks=Hooks(beside=False))
+    run(shorter, tmp_path / "short", hooks=Hooks(with_baselines=False))
     with pytest.raises(UserError, match=r"the run .*short was fitted to other data"):
-        run(experiment(MIXED), hooks=Hooks(fitted=lambda one: tmp_path / "short"))
+        run(experiment(MIXED), hooks=Hooks(member_folder=lambda one: tmp_path / "short"))

@@ -16,7 +16,7 @@ import torch
 
 import tsattn
 from tests.forecaster.toys import SMALL, frame_of
-from tsattn.errors import UserError
+from tsattn.errors import UserError, aloud, quiet
 from tsattn.forecaster import Forecaster, predict_dataset
 from tsattn.training.execution import quiet_lightning
 
@@ -90,6 +90,16 @@ def test_what_lightning_says_is_as_before_once_the_last_thread_is_done() -> None
     with pytest.raises(ZeroDivisionError), quiet_lightning():
         raise ZeroDivisionError
     assert (logger.level, warnings.filters) == (level, filters)
+
+
+def test_quiet_that_is_off_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("tsattn")
+    with caplog.at_level("WARNING", "tsattn"), quiet():
+        with quiet(False):
+            logger.warning("hidden")
+        with aloud():
+            logger.warning("said")
+    assert caplog.messages == ["said"]
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def trained(
         "model": {"backbone": {"kind": kind, "d_model": 4, "num_layers": 1, "num_heads": 2}},
         "trainer": {"max_steps": 6, "val_check_interval": 2, "accelerator": "cpu", **(trainer or {})},
     }
-    run(experiment, folder, hooks=Hooks(callbacks=[seen], beside=False))
+    run(experiment, folder, hooks=Hooks(callbacks=[seen], with_baselines=False))
     validated = [batch.past for batch in seen.validated]
     assert all(torch.equal(past, validated[0]) for past in validated), "validation is the same each time"
     return seen.batches
@@ -126,7 +126,7 @@ def test_a_training_that_goes_on_draws_what_it_would_have_drawn(tmp_path: Path) 
     before, after = Seen(most=5), Seen()
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "run", before, curriculum=0.5)
-    resume(tmp_path / "run", hooks=Hooks(callbacks=[after], beside=False))
+    resume(tmp_path / "run", hooks=Hooks(callbacks=[after], with_baselines=False))
     done = 6 - len(after.batches)
     assert 0 < done <= 5
     for one, other in zip(whole, [*before.batches[:done], *after.batches], strict=True):

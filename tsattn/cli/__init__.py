@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import re
 import shlex
 import signal
 import sys
@@ -15,7 +14,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from tsattn.cli.words import ACTIONS, COMMANDS, OF_EXPERIMENTS, Words, drop_output, help_text
-from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
+from tsattn.errors import UserError, did_you_mean, is_out_of_memory, masked, one_of, without_password
 from tsattn.experiments.configs import config_names
 
 __all__ = ["main"]
@@ -79,13 +78,12 @@ def _guarded(words: list[str]) -> int:
         if isinstance(error, BrokenPipeError):  # the reader of the output has closed it
             drop_output()
             return 141
-        is_memory = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
         if isinstance(error, UserError):
             said = str(error)
         elif isinstance(error, OSError):  # such as a full disk
             reason = error.strerror or str(error) or type(error).__name__
             said = f"{error.filename}: {reason}" if error.filename else f"the operating system reports: {reason}"
-        elif not debug and (is_memory or isinstance(error, MemoryError)):
+        elif not debug and is_out_of_memory(error):
             batch = "--data.eval_batch_size" if words[0] in _WITH_OUTPUT else "--data.batch_size"
             said = f"out of memory; reduce {'--tokens' if words[0] == 'cost' else batch}"
         else:

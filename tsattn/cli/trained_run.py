@@ -14,7 +14,7 @@ from tsattn.errors import UserError, number_of, quiet
 from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
 from tsattn.experiments import RunFolder
-from tsattn.experiments.measuring import extent, group_table, score_table, tables_beside_baselines, title
+from tsattn.experiments.measuring import extent, group_table, score_table, tables_with_baselines, title
 from tsattn.experiments.result import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.layer_maps import plot_layers
@@ -47,7 +47,7 @@ def validate(words: Words) -> None:
         recorder = None if options.figure is None else ResidualRecorder(panel)
         of_rows: dict[str, Any] = {"by_step": recorder is not None or by == "step", "watch": recorder}
         of_rows["folder"] = Path(temporary) if by in ("series", "origin") else None  # on disk: too many rows for memory
-        tables = tables_beside_baselines(with_levels(fitted, panel.ids).predictor, data, part, execution, **of_rows)
+        tables = tables_with_baselines(with_levels(fitted, panel.ids).predictor, data, part, execution, **of_rows)
         name, errors = next(iter(tables.items()))
         head = title(data, int(errors.scores()["windows"]), part)
         say(score_table(head, tables, fitted.predictor.label, detail=options.detail))

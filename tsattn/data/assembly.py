@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data import frequency as rhythms
-from tsattn.data.columns import Categories, id_order, listed, recoded
+from tsattn.data.columns import Categories, first_names, id_order, recoded
 from tsattn.data.frequency import OFF_GRID, Grid, Times, counts, is_steps, normalise_frequency
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
@@ -213,7 +213,7 @@ class _Places:
         order = np.array(id_order(names))
         if left := [names[place] for place in order[~has_value[order]]]:
             says = "%s: left out %d of %d series without any value: %s"
-            logger.warning(says, self.source, len(left), len(names), listed(left))
+            logger.warning(says, self.source, len(left), len(names), first_names(left))
         self.order = order[has_value[order]]  # `(S,)`: numbers in the survey, in the order of sorted ids
         self.ids = tuple(names[place] for place in self.order)
         self.number = np.full(len(names), -1)  # the inverse; -1 for a series that is left out

@@ -52,7 +52,7 @@ def in_categories(
             raise UserError(f"{source} has {kinds[0]} in covariate {shown(name)}; the model was trained on {kinds[1]}")
         if unseen := [one for one in have.get(name, ()) if one not in wanted[name] and one != UNSEEN]:
             says = "%s: covariate %s: %s not seen in training, replaced by the mean of the trained categories"
-            logger.warning(says, source, shown(name), listed(unseen, str))
+            logger.warning(says, source, shown(name), first_names(unseen, str))
     return None if part is None else recoded(part, have, names, wanted)
 
 
@@ -270,7 +270,7 @@ def is_lazy(table: Any) -> bool:
     return not is_pandas and isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
 
 
-def listed(names: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
+def first_names(names: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
     """The first few names, for messages."""
     some = [shown(text(name)) for name in islice(names, 13)]
     return (one_of(some[:12]) or "none") + (", ..." if len(some) > 12 else "")

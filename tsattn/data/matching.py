@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
-from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, listed, recoded
+from tsattn.data.columns import MOST, UNSEEN, Categories, first_names, id_order, in_categories, recoded
 from tsattn.data.frequency import Grid, counts, season_length
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import are_first, blocks_of
@@ -23,7 +23,7 @@ from tsattn.data.splits import Split
 from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_zone
 from tsattn.data.table_options import TableOptions
 from tsattn.data.table_rows import Roles, Rows, future_rows
-from tsattn.errors import UserError, one_of, quiet, shown
+from tsattn.errors import UserError, aloud, one_of, shown
 from tsattn.task import Task
 
 logger = logging.getLogger("tsattn")
@@ -122,7 +122,7 @@ def in_static_categories(panel: Panel, wanted: Sequence[Sequence[str]], source: 
             of = ["" if panel.is_wide else f"series {shown(panel.ids[i])} has " for i in unseen]
             named = [f"{whose}category {shown(texts[i])}" for whose, i in zip(of, unseen, strict=True)]
             says = "%s: static column %s: %s, not seen in training, replaced by the mean of the trained categories"
-            logger.warning(says, source, shown(name), listed(named, str))
+            logger.warning(says, source, shown(name), first_names(named, str))
     static = np.stack(columns, axis=1).astype(np.int64) if columns else None
     return replace(panel, static=static, static_categories=tuple(map(tuple, wanted)))
 
@@ -158,7 +158,7 @@ def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel
         raise UserError(f"{rows.where(row)}: {stamp} is not after the last row with a target; give later rows only")
     parts, named = [own, rows], (roles, _SERIES, lambda row: rows.where(row - S))
     joined, _ = Assembly(lambda: parts, *named, frequency=panel.frequency).panel()
-    with quiet(False):  # log about the future even if the panel was read before
+    with aloud():  # log about the future even if the panel was read before
         ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
     return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tsattn.data.columns import listed, match_ids
+from tsattn.data.columns import first_names, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, owners, room_like
@@ -418,7 +418,7 @@ def _warn_of_rounding(panel: Panel, name: str, scaled: Any, tallies: NDArray[np.
         small = [names[number] for number in np.unique(lost[:, 1 if panel.is_wide else 0]).tolist()]
         mend = EMPTY_IT + (", or give each series its own scale (scaling: series)" if is_shared else "")
         says = "%d of %d series (%s) change by less than single precision tells apart: %s; %s"
-        logger.warning(says, len(small), len(names), listed(small), words, mend)
+        logger.warning(says, len(small), len(names), first_names(small), words, mend)
 
 
 def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:

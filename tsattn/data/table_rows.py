@@ -17,12 +17,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data import columns as cells
-from tsattn.data.columns import ID_COLUMNS, LONG_TABLES, TARGETS, TIME_COLUMNS, id_columns, is_lazy, listed, match_ids
+from tsattn.data.columns import ID_COLUMNS, LONG_TABLES, TARGETS, TIME_COLUMNS, first_names, id_columns, is_lazy
 from tsattn.data.frequency import Times
 from tsattn.data.stamps import in_zone_of, read_times, time_form
 from tsattn.data.table_options import TableOptions
 from tsattn.data.tables import opened
-from tsattn.errors import UserError, did_you_mean, first_line, one_of, quiet, shown
+from tsattn.errors import UserError, aloud, did_you_mean, first_line, one_of, quiet, shown
 
 logger = logging.getLogger("tsattn")
 
@@ -135,12 +135,12 @@ def find_roles(frame: pd.DataFrame, source: str, named: TableOptions) -> Roles:
         time = str(frame.columns[0])  # pandas saves an index of time stamps as the first column
     if time is None:
         mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
-        raise UserError(f"no time column found in {source} (columns: {listed(frame.columns, str)}). {mend}")
+        raise UserError(f"no time column found in {source} (columns: {first_names(frame.columns, str)}). {mend}")
     if target is None and id_column is not None:
         target = next(((name,) for name in TARGETS if name in columns), None)
         if target is None:
             says = "is a long table without a column y or target; give target (--data.target); its columns are"
-            raise UserError(f"{source} {says} {listed(frame.columns, str)}")
+            raise UserError(f"{source} {says} {first_names(frame.columns, str)}")
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
     return Roles(id_column, time, tuple(target or ()), *covariates, named.weight_column)
 
@@ -153,7 +153,7 @@ def check_roles(
     for role, name in roles.named:
         if name not in columns:
             hint = did_you_mean(shown(name), map(shown, frame.columns))
-            valid = f"its columns are {listed(frame.columns, str)}"
+            valid = f"its columns are {first_names(frame.columns, str)}"
             raise UserError(f"{source} has no {role} column {shown(name)}{hint}; {valid}")
         if name in role_of:
             both = f"{role_of[name]} and as {role}"
@@ -170,14 +170,14 @@ def check_roles(
             raise UserError(f"column {nameless[0]!r} of {source} {says}")
         if len(rest) > 1 and (usual := next((name for name in TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
-            ways = f"target {usual} (the others as past_covariates or id_column), or target [{listed(rest, str)}]"
+            ways = f"target {usual} (the others as past_covariates or id_column), or target [{first_names(rest, str)}]"
             raise UserError(f"{source} has {usual} and also {others}: give {ways} to forecast all")
         roles = replace(roles, target=rest)
     elif rest:
         what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
         logger.warning("%s: %s not used (name covariates to use them)", source, what)
     if needs_target and not roles.target:
-        raise UserError(f"{source} has no target column; its columns are {listed(frame.columns, str)}")
+        raise UserError(f"{source} has no target column; its columns are {first_names(frame.columns, str)}")
     return roles
 
 
@@ -279,7 +279,7 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source:
         says = "would not be used: no `future_covariates` were named before the fit"
         raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
-    with quiet(False):  # log about the future even if the table was read before
+    with aloud():  # log about the future even if the table was read before
         named: Any = {"id_column": roles.id, "time_column": roles.time, "target": ()}
         columns = TableOptions(**named, future_covariates=roles.future)
         frame = computed(frame, _FUTURE, columns, needs_target=False)
@@ -290,9 +290,9 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source:
         alone = Roles(roles.id, roles.time, (), future=roles.future)
         alone = check_roles(plain, _FUTURE, alone, every_target=False, needs_target=False)
         rows = read_rows(Table(plain, alone, _FUTURE, text, steps, row_of), None, own.categories, near=own.time)
-        same = match_ids(rows.names, own.names)
+        same = cells.match_ids(rows.names, own.names)
         if not_there := [name for name in rows.names if name not in same]:
-            left_out, valid = listed(not_there), listed(own.names)
+            left_out, valid = first_names(not_there), first_names(own.names)
             if not same:
                 raise UserError(f"{_FUTURE} has series {left_out}, but none of {source}; valid are {valid}")
             says = "%s: left out %d series that are not in %s: %s"

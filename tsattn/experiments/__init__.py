@@ -1,4 +1,4 @@
-"""Runs: from an experiment as plain data to its result; names are imported late, because few of them need torch."""
+"""Runs: from an experiment as plain data to its result. Names are imported late, as not all of them need torch."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from lightning.pytorch.loggers import Logger
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.data.frequency import counts
 from tsattn.descriptions import class_at, imported
-from tsattn.errors import UserError, did_you_mean, find_user_error, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import BACKBONE, SECTIONS, check_sections, find_config, read_config, with_values
 from tsattn.layers.optim import Optimization
@@ -271,7 +271,7 @@ class ExperimentParser(ArgumentParser):
         options = [name for action in self._actions for name in action.option_strings]
         here, of_sets = "--" if "--data" in options else _HERE, _arguments_of_sets()
         key = here + next(iter(re.findall(r'[Kk]ey "([^"]+)"', message)), "")
-        found = find_user_error(ex)
+        found = _user_error_behind(ex)
         if found is not None:  # a mistake found while building something keeps its own sentence
             raise UserError(str(found).replace(_HERE, f"{key}.")) from found
         # the parser hides an error of a user's module
@@ -397,8 +397,7 @@ def user_errors() -> Iterator[None]:
     except UserError:  # with its cause
         raise
     except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
-        found = find_user_error(error)
-        if found is not None:
+        if (found := _user_error_behind(error)) is not None:
             raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
         text, missing = str(error), "needs a package that is not installed"
         if isinstance(error, ImportError):
@@ -417,6 +416,13 @@ def user_errors() -> Iterator[None]:
         if not isinstance(error, MisconfigurationException) and "conditioned on metric" not in str(error):
             raise
         raise UserError(" ".join(str(error).split())) from error
+
+
+def _user_error_behind(error: BaseException | None) -> UserError | None:
+    """The `UserError` that another exception was raised from, if there is one."""
+    while error is not None and not isinstance(error, UserError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _arguments_of_sets() -> dict[str, list[str]]:

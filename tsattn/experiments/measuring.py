@@ -83,7 +83,7 @@ def measured(
     return table
 
 
-def tables_beside_baselines(
+def tables_with_baselines(
     predictor: Predictor,
     data: ForecastDataModule,
     part: str,

@@ -22,7 +22,7 @@ FORMAT = 2  # of the folder, in its versions
 LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
 """Trainer options that limit a training, which a resumed run may change; with the values for no limit."""
 
-_PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
+_PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "jsonargparse")
 
 
 class RunFolder:

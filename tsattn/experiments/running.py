@@ -25,14 +25,13 @@ from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError, number_of, one_of, without_password
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import OF_DATA, Experiment, fingerprint, user_errors
-from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
+from tsattn.experiments.measuring import extent, measured, tables_with_baselines
 from tsattn.experiments.result import Result, fitted_in
 from tsattn.experiments.run_folder import LIMITS, RunFolder, versions
 from tsattn.ops.native.record import kernels_as_noted, kernels_in_use
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors import fitted as fits
 from tsattn.predictors.calibrated import calibration_parts, conformal_scores, fits_before
-from tsattn.predictors.fitted import FittedPredictor, WarmStart, fitted_again, save_predictor, with_levels
+from tsattn.predictors.fitted import FittedPredictor, WarmStart, add_scores, fitted_again, save_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_checksums, write_text, write_whole
 from tsattn.training import Execution, TrainerOptions, Training
@@ -197,8 +196,8 @@ class Hooks:
     command: Sequence[str] = ()  # the command that asked for the run, which the folder keeps
     checkpoint: Path | None = None  # the checkpoint that a training resumes
     # gives the folder of a finished run, whose fit the member of this name takes; see `member_experiments`
-    fitted: Callable[[str], Path | None] = field(default=lambda member: None)
-    beside: bool = True  # also score the baselines and draw example forecasts
+    member_folder: Callable[[str], Path | None] = field(default=lambda member: None)
+    with_baselines: bool = True  # also score the baselines and draw example forecasts
 
 
 def run(
@@ -303,7 +302,7 @@ class _PreparedRun:
                 return result
             result, execution = self._evaluate(result, training, fit_data, held_out), Execution(self.options)
             if self.recording is not None:
-                self.recording.write(result, execution, draws=self.hooks.beside)
+                self.recording.write(result, execution, draws=self.hooks.with_baselines)
             if self.refit:  # a failed refit must not lose the test
                 result = replace(result, refitted=_refitted(self, training, result))
                 if self.recording is not None:
@@ -376,12 +375,12 @@ class _PreparedRun:
             start=None if hooks.start is None else hooks.start.fitted.predictor.state_dict(),
             bar=hooks.bar if shows is None else (hooks.bar or Progress()) if shows else None,
             say=say,
-            fitted=self._earlier_fit,
+            load_earlier_fit=self._earlier_fit,
         )
 
     def _earlier_fit(self, member: str, predictor: Any) -> dict[str, Any] | None:
-        """Take the fit of a member from the folder of a finished run, if it exists; see `Training.fitted`."""
-        if (path := self.hooks.fitted(member)) is None:
+        """Take the fit of a member from the folder of a finished run, if it exists; see `Training.load_earlier_fit`."""
+        if (path := self.hooks.member_folder(member)) is None:
             return None
         folder = RunFolder(path)
         folder.check_trained()
@@ -420,13 +419,13 @@ class _PreparedRun:
             self.hooks.say(f"calibrated by {windows}: levels up to {known['highest_level']:g}{said}")
             fitted = replace(fitted, conformal=scores_kept)
             if recording is not None:
-                fits.calibrate_checkpoint(recording.folder.best, scores_kept)
+                add_scores(recording.folder.best, scores_kept)
         tables: dict[str, ErrorTable] = {}
         if self.test and "test" in self.data.parts:
             predictor = with_levels(fitted, self.data.contents[0].ids).predictor
             given: Any = (predictor, self.data, "test", execution)
             given += (None if recording is None else recording.folder.errors,)
-            tables = tables_beside_baselines(*given) if self.hooks.beside else {predictor.name: measured(*given)}
+            tables = tables_with_baselines(*given) if self.hooks.with_baselines else {predictor.name: measured(*given)}
         folder = None if recording is None else recording.folder.path
         return replace(result, fitted=fitted, fit=facts, tables=tables, folder=folder)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import warnings
@@ -76,7 +75,7 @@ class FrameModel:
         made = list[Iterator[pd.DataFrame]]()
         for name, one in scenarios_of(future).items():
             is_known = frame is None or bool(made)  # the frame is the same each time
-            with quiet() if is_known else contextlib.nullcontext():
+            with quiet(is_known):
                 panel, fitted = self.panel_of(frame, "the frame", one)
                 frames = self._frames(panel, horizon, fitted, level)
             made.append(frames if name is None else in_scenario(frames, name))

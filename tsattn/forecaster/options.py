@@ -23,7 +23,7 @@ from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, calibration_share
 from tsattn.training.execution import Execution
 from tsattn.training.loggers import LOGGERS
-from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, check_accelerator, listed
+from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, as_list, check_accelerator
 
 if TYPE_CHECKING:  # forecasts without a fit need no Lightning
     from tsattn.experiments import Experiment
@@ -110,7 +110,7 @@ class TrainingOptions:
         }
         for name, path in _WATCHING.items():
             value = getattr(self, name)
-            checked[name] = [value] if isinstance(value, str | Mapping) else listed(value)
+            checked[name] = [value] if isinstance(value, str | Mapping) else as_list(value)
             for one in checked[name]:
                 if not isinstance(one, str | Mapping) and not isinstance(one, imported(path)):
                     raise UserError(f"{name} must be Lightning objects, or have a class_path, not {shown(repr(one))}")
@@ -233,7 +233,7 @@ class ForecasterOptions:
     def summary(self, defaults: Mapping[str, Any]) -> str:
         """Describe model and forecast in a few words, and name the arguments that are not the defaults."""
         description, quantiles = self.predictor.description, self.output.quantiles
-        kinds = "/".join(dict.fromkeys(layer["kind"] for layer in listed(description.get("attention"))))
+        kinds = "/".join(dict.fromkeys(layer["kind"] for layer in as_list(description.get("attention"))))
         context = description.get("context_length") or (AUTO if self.chooses_context else self.data.context_length)
         parts = [description["kind"], *([f"attention {kinds}"] if kinds else [])]
         parts += [f"{context} -> {self.data.prediction_length} steps"]

@@ -380,7 +380,7 @@ class Analysis:
     @cached_property
     def sources(self) -> Mapping[str, str]:
         """The source of each data set, as its suite names it."""
-        return {name: suite.data[name].group for name in self.datasets if (suite := self.suite_of(name)) is not None}
+        return {name: suite.data[name].source for name in self.datasets if (suite := self.suite_of(name)) is not None}
 
     @cached_property
     def answers(self) -> tuple[Answer, ...]:

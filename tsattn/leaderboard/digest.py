@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -26,6 +27,7 @@ from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_text
 
+logger = logging.getLogger(__name__)
 _TOLERANCE = 1e-6
 _CONTENT = {
     "seed_everything": 1,
@@ -96,6 +98,7 @@ def _digest(backbone: dict[str, Any]) -> float | None:
     """The validation error after 20 steps; None for a model that cannot be trained on these data."""
     try:
         result = run(Experiment.of({**_CONTENT, "model": {"backbone": backbone}}), test=False)
-    except Exception:  # a failed digest must not fail the recorded run
+    except Exception as error:  # a failed digest must not fail the recorded run
+        logger.info("the record has no digest of 20 training steps: %s", error)
         return None
     return float(result.fit["validation_error"])

@@ -149,7 +149,7 @@ def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[s
 
 def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Path]) -> None:
     """Fit and test into a run folder, or resume there."""
-    hooks = Hooks(fitted=_finished(experiment, members), beside=False, command=shlex.split(work.command))
+    hooks = Hooks(member_folder=_finished(experiment, members), with_baselines=False, command=shlex.split(work.command))
     is_begun = place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt"))
     key = None
     if is_begun and place.config.exists():
@@ -165,7 +165,7 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Pat
 
 
 def _finished(experiment: Experiment, folders: Iterable[Path]) -> Callable[[str], Path | None]:
-    """Return the callback `Hooks.fitted`: it gives the run folder of an ensemble's member, if that run is finished."""
+    """Return the callback `Hooks.member_folder`: the run folder of an ensemble's member, if finished."""
     places = zip(member_experiments(experiment), folders, strict=False)
     return {name: path for name, path in places if (path / "metrics.json").exists()}.get
 

@@ -167,7 +167,7 @@ class Planner:
         """The experiment of a single predictor, with the first seed."""
         content = {
             "seed_everything": suite.first_seed,
-            "data": {**data.source, "init_args": {**data.source["init_args"], "prediction_length": horizon}},
+            "data": {**data.data_module, "init_args": {**data.data_module["init_args"], "prediction_length": horizon}},
             "model": {"backbone": arm.backbone},
             "trainer": {},
         }

@@ -137,14 +137,14 @@ class Limits:
 class SuiteData:
     """A data set: its name in tables, ``class_path`` and ``init_args`` of its DataModule, and values by dotted path.
 
-    `group` names where the data come from.
+    `source` names where the data come from.
     """
 
     name: str
-    source: Mapping[str, Any]
+    data_module: Mapping[str, Any]
     values: Mapping[str, Any]
     limits: Limits
-    group: str = ""
+    source: str
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Suite:
             raise UserError(f"margin must lie between 0 and 1, not {shown(margin)}")
         suite = cls(
             name=name,
-            data=_named([_data(one) for one in _listed(given["data"], "data")]),
+            data=_named([_data(one) for one in _checked_list(given["data"], "data")]),
             horizons=horizons,
             seeds=seeds,
             predictors={name: _arm(name, one) for name, one in _map(given["predictors"], "predictors").items()},
@@ -362,16 +362,16 @@ def _data(given: Any) -> SuiteData:
     _checked(given, "A data set", f"the data set {name}")
     arguments = _map(given.get("init_args"), f"init_args of {name}")
     if "class_path" in given:
-        source = {"class_path": given["class_path"], "init_args": arguments}
+        data_module = {"class_path": given["class_path"], "init_args": arguments}
     else:
         card_of(name, files_only=True)
-        source = {"class_path": "PublicDataModule", "init_args": {"name": name, **arguments}}
+        data_module = {"class_path": "PublicDataModule", "init_args": {"name": name, **arguments}}
     values = _values(given.get("values"), f"values of {name}")
-    group = name if given.get("source") is None else given["source"]
-    is_name = isinstance(group, str | int | float) and not isinstance(group, bool) and group == group  # not NaN
-    if not is_name or not str(group).strip():
-        raise UserError(f"source of {name} must be a name or a number, which data sets share, not {shown(group)}")
-    return SuiteData(name, source, values, _limits(given, name), str(group).strip())
+    source = name if given.get("source") is None else given["source"]
+    is_name = isinstance(source, str | int | float) and not isinstance(source, bool) and source == source  # not NaN
+    if not is_name or not str(source).strip():
+        raise UserError(f"source of {name} must be a name or a number, which data sets share, not {shown(source)}")
+    return SuiteData(name, data_module, values, _limits(given, name), str(source).strip())
 
 
 def _arm(name: str, given: Any) -> Arm:
@@ -461,19 +461,19 @@ def _limits(given: Mapping[str, Any], name: str) -> Limits:
     return Limits(**{key: readers[key](one, f"{key} of {name}") for key, one in asked.items()})
 
 
-def _named(listed: Sequence[SuiteData]) -> dict[str, SuiteData]:
-    by_name = {one.name: one for one in listed}
-    if len(by_name) < len(listed):
+def _named(data: Sequence[SuiteData]) -> dict[str, SuiteData]:
+    by_name = {one.name: one for one in data}
+    if len(by_name) < len(data):
         raise UserError("two data sets have the same name; rename one")
-    for one in listed:
-        other = by_name.get(one.group, one)
-        if other.group != one.group:
-            raise UserError(f"source of {one.name} is the data set {other.name}, whose own source is {other.group}")
+    for one in data:
+        other = by_name.get(one.source, one)
+        if other.source != one.source:
+            raise UserError(f"source of {one.name} is the data set {other.name}, whose own source is {other.source}")
     return by_name
 
 
 def _horizons(given: Any, what: str) -> tuple[int, ...]:
-    found = [whole_number(f"each of {what}", one) for one in _listed(given, what)]
+    found = [whole_number(f"each of {what}", one) for one in _checked_list(given, what)]
     if len(set(found)) < len(found):
         raise UserError(f"{what} names a horizon twice")
     return tuple(found)
@@ -502,10 +502,10 @@ def _map(given: Any, what: str) -> dict[str, Any]:
 
 
 def _names(given: Any, what: str) -> tuple[str, ...]:
-    return tuple(map(str, _listed(given, what)))
+    return tuple(map(str, _checked_list(given, what)))
 
 
-def _listed(given: Any, what: str) -> list[Any]:
+def _checked_list(given: Any, what: str) -> list[Any]:
     if not isinstance(given, list) or not given:
         raise UserError(f"{what} must be a list, not {shown(given)}")
     return given

@@ -164,7 +164,7 @@ class Ensemble(Predictor):
             for copy, own_data, own in parts:
                 if not copy.is_trained:
                     own.say(f"{own.member}: {copy.summary}")
-                earlier = own.fitted(own.member, copy)
+                earlier = own.load_earlier_fit(own.member, copy)
                 facts[-1].append(copy.fit(own_data, own) if earlier is None else earlier)
         return {"members": facts}
 

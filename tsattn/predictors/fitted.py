@@ -61,7 +61,7 @@ def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
     write_checkpoint(checkpoint, path)
 
 
-def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
+def add_scores(path: Path, conformal: ConformalScores) -> None:
     """Add the scores that calibrate a predictor to its checkpoint, all or nothing."""
     write_checkpoint({**load_checkpoint(path), _CONFORMAL: conformal.to_dict()}, path)
 

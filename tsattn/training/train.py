@@ -25,7 +25,7 @@ from tsattn.training.execution import quiet_lightning
 from tsattn.training.length import TrainingPlan, train_as_one_epoch
 from tsattn.training.loggers import attached_loggers, keep_curve
 from tsattn.training.module import ForecastingModule, check_compile_device
-from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
+from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, as_list, build_trainer
 
 logger = logging.getLogger("tsattn")
 
@@ -59,7 +59,7 @@ class Training:
     member: str = ""  # of an ensemble; empty for the whole
     lengths: Mapping[str, int] | None = None  # by member, steps to stop after, at the rates of the whole training
     # asked before a member is fitted: loads an earlier fit into the given predictor, and returns its facts if any
-    fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
+    load_earlier_fit: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
     # by member, what a closed form chose in an earlier fit, such as ``alpha``; it is not chosen again
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -179,8 +179,8 @@ def _begun(
         given,
         own,
         logger=False,  # until there is a folder
-        plugins=[*listed(given["plugins"]), callbacks.AtomicCheckpointIO()],
-        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*listed(given["callbacks"]), *own]),
+        plugins=[*as_list(given["plugins"]), callbacks.AtomicCheckpointIO()],
+        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*as_list(given["callbacks"]), *own]),
         enable_progress_bar=training.bar is not None,
         enable_model_summary=bool(given["enable_model_summary"]),
         **({} if "val" in data.parts else {"limit_val_batches": 0}),
@@ -224,7 +224,7 @@ def _attach_loggers(
 ) -> None:
     given = training.trainer.arguments["logger"]
     run, root = None if files is None else files.path, training.trainer.arguments["default_root_dir"]
-    wanted = [*listed(given), *training.loggers]
+    wanted = [*as_list(given), *training.loggers]
     if given is False or training.trainer.arguments["fast_dev_run"] or not (run or wanted):
         return
     batches = data.train_dataloader().batches.epoch_length  # type: ignore[attr-defined]  # a TrainingLoader

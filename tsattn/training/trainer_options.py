@@ -83,7 +83,7 @@ class TrainerOptions:
         """
         _check(given)
         if is_new:
-            check_packages(listed(given["logger"]))
+            check_packages(as_list(given["logger"]))
             if given["use_distributed_sampler"] is False:
                 check_one_device(given, "use_distributed_sampler cannot be false: the loaders share windows out")
         arguments = dict(given)
@@ -108,7 +108,7 @@ class TrainerOptions:
         """Return these options without loggers and without callbacks that write checkpoints."""
         from lightning.pytorch.callbacks import ModelCheckpoint
 
-        callbacks = [one for one in listed(self.arguments["callbacks"]) if not isinstance(one, ModelCheckpoint)]
+        callbacks = [one for one in as_list(self.arguments["callbacks"]) if not isinstance(one, ModelCheckpoint)]
         return replace(self, arguments={**self.arguments, "callbacks": callbacks, "logger": False})
 
     def with_max_steps(self, steps: int) -> TrainerOptions:
@@ -144,7 +144,7 @@ def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
     """Return the given precision, by default the devices' default; None if a plugin has its own."""
     if given["precision"] is not None:
         return given["precision"]
-    for plugin in listed(given["plugins"]):
+    for plugin in as_list(given["plugins"]):
         from lightning.pytorch.plugins import Precision
 
         path = plugin.get("class_path") if isinstance(plugin, Mapping) else getattr(plugin, "class_path", None)
@@ -183,14 +183,14 @@ def build_trainer(arguments: Mapping[str, Any], callbacks: Iterable[Callback] = 
     from lightning.fabric.utilities.exceptions import MisconfigurationException
     from lightning.pytorch import Trainer
 
-    all_callbacks = [*listed(arguments["callbacks"]), *callbacks]
+    all_callbacks = [*as_list(arguments["callbacks"]), *callbacks]
     try:
         return Trainer(**{**arguments, "callbacks": all_callbacks, **replaced})
     except (ValueError, TypeError, ImportError, MisconfigurationException) as error:
         raise UserError(f"the trainer cannot be made: {' '.join(str(error).split())}") from error
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Return one object, several, or none (None, True, False) as a list."""
     if value is None or isinstance(value, bool):
         return []

@@ -19,7 +19,7 @@ from optuna.trial import Trial
 from tsattn.backbones import backbone_class
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.splits import Recut, Split
-from tsattn.errors import DivergedError, UserError, did_you_mean, one_of
+from tsattn.errors import DivergedError, UserError, did_you_mean, is_out_of_memory, one_of
 from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment, Hooks, run
 from tsattn.experiments.configs import BACKBONE, paths
@@ -244,7 +244,7 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, TrialPruned | DivergedError):
             reason = str(error)
-        elif _is_out_of_memory(error):
+        elif is_out_of_memory(error):
             torch.cuda.empty_cache()  # nothing without CUDA
             reason = "out of memory"
         elif isinstance(error, UserError):
@@ -253,15 +253,6 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
             raise
         trial.set_user_attr(REASON, reason)
         raise TrialPruned(reason) from error
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is an error of an allocator, or the `UserError` that was made of it."""
-    while isinstance(error, UserError) and error.__cause__ is not None:
-        error = error.__cause__
-    # the CPU's allocator raises no special class
-    is_host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-    return is_host or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _constrain(trial: Trial, search: Search, sizes: Mapping[str, float]) -> None:
