@@ -57,7 +57,7 @@ FINE_TUNED = {ORIGINAL: "original", "mlr": "MLR, `rotate`, calibrated", "swa": "
 DASH = "\N{EN DASH}"
 
 Key = tuple[str, int, str, str]
-Records = Mapping[Key, Mapping[str, Any]]  # by part, number of the weights, data set and arm
+Records = Mapping[Key, Mapping[str, Any]]  # by part, number of the weights, data set and model
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,20 @@ class Sizes:
 TOY = Sizes(("national_illness",), 6, (12, 64), 12, 2, 4, 8)
 
 
-def described(arm: str, plain: AdaptedChronos) -> dict[str, Any]:
-    """Return the attention of an arm in the place of the encoder's, and how it is converted.
+def described(model: str, plain: AdaptedChronos) -> dict[str, Any]:
+    """Return the attention of a model in the place of the encoder's, and how it is converted.
 
     MLR has half of a head's width r for all pairs, and a quarter on each of two finer levels; SWA sees a window of a
     quarter of the context to either side; BTT has its default rank.
     """
     around = Surroundings(plain.family, plain.family.sites()[0], plain.family.longest)
     r = around.head_dim
-    if arm == "swa":
+    if model == "swa":
         return {"attention": {"kind": "swa", "window_size": max(1, around.max_tokens // 4)}, "convert": "copy"}
-    if arm == "btt":
+    if model == "btt":
         return {"attention": {"kind": "btt"}, "convert": "project"}
     mlr = {"kind": "mlr", "ranks": [r // 2, r // 4, r // 4]}
-    return {"attention": mlr, "convert": "copy" if arm == "copy" else "rotate"}
+    return {"attention": mlr, "convert": "copy" if model == "copy" else "rotate"}
 
 
 def series_of(data: PublicDataModule, part: str, length: int, most: int) -> list[Tensor]:
@@ -105,31 +105,31 @@ def series_of(data: PublicDataModule, part: str, length: int, most: int) -> list
     return found
 
 
-def converted(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
-    """Measure the errors of the attentions of an arm, which is only converted, on the test part."""
+def converted(weights: str, number: int, name: str, model: str, sizes: Sizes) -> dict[str, Any]:
+    """Measure the errors of the attentions of a model, which is only converted, on the test part."""
     plain = open_weights(weights)
-    length, given, known = plain.pipeline.model_context_length, described(arm, plain), None
+    length, given, known = plain.pipeline.model_context_length, described(model, plain), None
     data = PublicDataModule(name, context_length=length, prediction_length=sizes.horizon)
     data.prepare_data()
     data.setup("fit")
-    if arm == "rotate":
+    if model == "rotate":
         known = [*torch.from_numpy(draw(np.random.default_rng(1), *sizes.generated)[0]).float()]
-    elif arm == "rotate_training":
+    elif model == "rotate_training":
         known = series_of(data, "train", length, sizes.learned_from)
     adapted = adapt(plain.pipeline, given["attention"], "encoder", given["convert"], data=known)
     errors = adapted.output_errors(series_of(data, "test", length, sizes.learned_from))
     return {"errors": {str(layer): float(one) for layer, one in errors.items()}}
 
 
-def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
-    """Score an arm after calibration, where attention was swapped, and some steps of training.
+def fine_tuned(weights: str, number: int, name: str, model: str, sizes: Sizes) -> dict[str, Any]:
+    """Score a model after calibration, where attention was swapped, and some steps of training.
 
     ``sums`` and ``counts`` are the numerators and denominators of MASE, summed over the windows that start at one time.
     """
     plain = open_weights(weights)
     backbone: dict[str, Any] = {"kind": "chronos", "weights": str(Path(weights)), "trained": "all"}
-    if arm != ORIGINAL:
-        backbone |= {**described(arm, plain), "calibrate": sizes.calibrate}
+    if model != ORIGINAL:
+        backbone |= {**described(model, plain), "calibrate": sizes.calibrate}
     data = {"name": name, "context_length": plain.pipeline.model_context_length, "prediction_length": sizes.horizon}
     data |= {"batch_size": 32, "val_windows": sizes.val_windows}
     steps = {"max_steps": sizes.fine_tuning, "val_check_interval": max(1, sizes.fine_tuning // 4)}
@@ -151,14 +151,14 @@ def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> 
 
 
 def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[Key, Callable[[], dict[str, Any]]]:
-    """Return the run of each record by its key; all seeds of an arm before the next."""
+    """Return the run of each record by its key; all seeds of a model before the next."""
     made = {"converted": (converted, CONVERTED), "fine_tuned": (fine_tuned, FINE_TUNED)}
     return {
-        (part, number, name, arm): partial(make, one, number, name, arm, sizes)
-        for part, (make, arms) in made.items()
+        (part, number, name, model): partial(make, one, number, name, model, sizes)
+        for part, (make, models) in made.items()
         if part in parts
         for name in sizes.data
-        for arm in arms
+        for model in models
         for number, one in enumerate(weights, 1)
     }
 
@@ -195,37 +195,37 @@ class Kept:
 
 
 def output_errors(records: Records, data: Sequence[str]) -> dict[str, Any]:
-    """Return by arm the mean over data sets and layers, ``by_seed`` and ``by_layer``, of seeds with all data sets."""
+    """Return by model the mean over data sets and layers, ``by_seed`` and ``by_layer``, of seeds with all data sets."""
     errors = ((*key[1:], one["errors"]) for key, one in records.items() if key[0] == "converted")
-    rows = [(seed, name, arm, *item) for seed, name, arm, found in errors for item in found.items()]
-    frame, found = pd.DataFrame(rows, columns=["seed", "data", "arm", "layer", "error"]), {}
-    frame = frame[frame.groupby(["arm", "seed"])["data"].transform("nunique") == len(data)]
-    for arm in CONVERTED:
-        own = frame[frame["arm"] == arm]
+    rows = [(seed, name, model, *item) for seed, name, model, found in errors for item in found.items()]
+    frame, found = pd.DataFrame(rows, columns=["seed", "data", "model", "layer", "error"]), {}
+    frame = frame[frame.groupby(["model", "seed"])["data"].transform("nunique") == len(data)]
+    for model in CONVERTED:
+        own = frame[frame["model"] == model]
         if len(own):
             by = {name: own.groupby(name, sort=False)["error"].mean() for name in ("seed", "layer")}
-            found[arm] = {"mean": float(by["seed"].mean()), **{f"by_{name}": one.to_dict() for name, one in by.items()}}
+            found[model] = {"mean": float(by["seed"].mean())} | {f"by_{k}": one.to_dict() for k, one in by.items()}
     return found
 
 
 def fine_tuned_rows(records: Records, data: Sequence[str], horizon: int) -> dict[str, Any]:
-    """Return rows of a data set and arm with MASE over the original's and its paired interval, and means by arm."""
+    """Return rows of a data set and model with MASE over the original's and its paired interval, and means by model."""
     rows: list[dict[str, Any]] = []
-    for name, arm in product(data, FINE_TUNED):
+    for name, model in product(data, FINE_TUNED):
         plain, known = (
             {key[1]: one for key, one in records.items() if key == ("fine_tuned", key[1], name, which)}
-            for which in (ORIGINAL, arm)
+            for which in (ORIGINAL, model)
         )
         if known:
-            row: dict[str, Any] = {"data": name, "arm": arm, "seeds": len(known)}
+            row: dict[str, Any] = {"data": name, "model": model, "seeds": len(known)}
             row |= {metric: statistics.fmean(one[metric] for one in known.values()) for metric in ("mase", "wql")}
             pairs = {seed: (one, plain[seed]) for seed, one in known.items() if seed in plain}
-            if pairs and arm != ORIGINAL:
+            if pairs and model != ORIGINAL:
                 row |= paired(*map(list, zip(*pairs.values(), strict=True)), horizon)
                 row["by_seed"] = {seed: one["mase"] / other["mase"] for seed, (one, other) in pairs.items()}
             rows.append(row)
-    ratios = {arm: [row["ratio"] for row in rows if row["arm"] == arm and "ratio" in row] for arm in FINE_TUNED}
-    means = {arm: {"ratio": statistics.fmean(own), "data": len(own)} for arm, own in ratios.items() if own}
+    ratios = {model: [row["ratio"] for row in rows if row["model"] == model and "ratio" in row] for model in FINE_TUNED}
+    means = {model: {"ratio": statistics.fmean(own), "data": len(own)} for model, own in ratios.items() if own}
     return {"rows": rows, "means": means}
 
 
@@ -266,26 +266,26 @@ def page(record: dict[str, Any]) -> str:
         lines += ["## Outputs of the attentions", "", "Relative error of what each converted attention makes of the"]
         lines[-1] += " original's own inputs, over contexts of the test parts, mean of data sets (and of layers)."
         rows = []
-        for arm, one in errors.items():
+        for model, one in errors.items():
             by_layer = [f"{error:.4f}" for error in one["by_layer"].values()]
-            rows.append((CONVERTED[arm], f"{one['mean']:.4f}", _each(one["by_seed"]), *by_layer))
-        lines += ["", *table(("arm", "mean", "by seed", *next(iter(errors.values()))["by_layer"]), rows)]
+            rows.append((CONVERTED[model], f"{one['mean']:.4f}", _each(one["by_seed"]), *by_layer))
+        lines += ["", *table(("model", "mean", "by seed", *next(iter(errors.values()))["by_layer"]), rows)]
     if found := record["fine_tuned"]["rows"]:
         rows = []
         for row in found:
             interval = DASH if row.get("low") is None else f"{row['low']:.4f} to {row['high']:.4f}"
             scores = (f"{row[name]:.4f}" if name in row else DASH for name in ("mase", "wql", "ratio"))
-            names = row["data"], FINE_TUNED[row["arm"]], row["seeds"]
+            names = row["data"], FINE_TUNED[row["model"]], row["seeds"]
             rows.append((*names, *scores, interval, _each(row.get("by_seed", {}))))
         text = (
             f"Swapped attentions are calibrated in {sizes['calibrate']} steps; then all are trained in the same way, "
             f"in {sizes['fine_tuning']} steps. The ratio is that of MASE to the original's, with its interval of 95 % "
             "over blocks of time and pairs of seeds."
         )
-        head = ("data", "arm", "seeds", "MASE", "WQL", "ratio", "interval", "by seed")
+        head = ("data", "model", "seeds", "MASE", "WQL", "ratio", "interval", "by seed")
         lines += ["## After calibration and fine-tuning", "", text, "", *table(head, rows)]
-        for arm, one in record["fine_tuned"]["means"].items():
-            lines += [f"- {FINE_TUNED[arm]}: {one['ratio']:.4f}, mean of {one['data']} data sets."]
+        for model, one in record["fine_tuned"]["means"].items():
+            lines += [f"- {FINE_TUNED[model]}: {one['ratio']:.4f}, mean of {one['data']} data sets."]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -236,11 +236,13 @@ def test_conversions_are_compared(tmp_path: Path, run: Run, capsys: Capture) -> 
     assert run(*words) == 0
     assert len(capsys.readouterr().out.split(" s\n")) == 19, "a line for each run"
     record = json.loads((tmp_path / "conversion.json").read_text())
-    arms = ["copy", "rotate", "rotate_noise", "rotate_training", "swa", "btt"]
-    errors = {arm: one["mean"] for arm, one in record["output_errors"].items()}
-    assert [*errors] == arms
+    models = ["copy", "rotate", "rotate_noise", "rotate_training", "swa", "btt"]
+    errors = {model: one["mean"] for model, one in record["output_errors"].items()}
+    assert [*errors] == models
     assert errors["rotate_training"] < errors["rotate_noise"] < errors["copy"]
-    low, mean, high = ({r["arm"]: r for r in record["fine_tuned"]["rows"]}["mlr"][k] for k in ("low", "ratio", "high"))
+    low, mean, high = (
+        {r["model"]: r for r in record["fine_tuned"]["rows"]}["mlr"][k] for k in ("low", "ratio", "high")
+    )
     assert low < mean < high
     text = (tmp_path / "conversion.md").read_text()
     assert "A dry run of toy sizes" in text
@@ -268,17 +270,17 @@ def test_a_ratio_has_its_paired_interval() -> None:
     levels = (48 * (1 + 0.3 * np.sin(np.arange(1000) / 99) + shift) for shift in (0.0, 0.1, 0.3))
     others = [{"counts": counts, "sums": level.tolist()} for level in levels]
 
-    def arm(factor: float, spread: float) -> list[dict[str, Any]]:
+    def model(factor: float, spread: float) -> list[dict[str, Any]]:
         noise = 1 + 0.02 * rng.standard_normal((3, 1000))
         by_seed = zip(factor + spread * np.array([-1.0, 0.2, 0.8]), noise, others, strict=True)
         return [{"counts": counts, "sums": (f * n * np.array(one["sums"])).tolist()} for f, n, one in by_seed]
 
-    near = paired(arm(1.02, 1e-4), others, 48)
+    near = paired(model(1.02, 1e-4), others, 48)
     assert near["low"] < 1.02 < near["high"]
     assert near["low"] > 1.01, "pairs differ far less than seeds do"
-    far = paired(arm(1.02, 0.05), others, 48)
+    far = paired(model(1.02, 0.05), others, 48)
     assert far["low"] < 1 < far["high"]
-    assert paired(arm(1.02, 0.05)[:1], others[:1], 48)["pairs"] == 1
+    assert paired(model(1.02, 0.05)[:1], others[:1], 48)["pairs"] == 1
     short = [{**one, "counts": counts[:9], "sums": one["sums"][:9]} for one in others]
     assert paired(short, short, 48)["low"] is None
     with pytest.raises(RuntimeError, match="different windows"):

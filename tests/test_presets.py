@@ -22,7 +22,7 @@ def test_presets_are_those_of_the_records() -> None:
         assert (ROOT / "configs" / name).read_text() == content, "python benchmarks/presets.py"
 
 
-def test_the_arm_of_the_least_validation_error_is_written_without_defaults(tmp_path: Path) -> None:
+def test_the_model_of_the_least_validation_error_is_written_without_defaults(tmp_path: Path) -> None:
     mixed = {
         "kind": "ensemble",
         "members": [{"kind": "patchtst", "attention": {"kind": "swa", "window_size": 4}, "loss": "mae"}, "ridge"],

@@ -111,7 +111,7 @@ def first_line(error: Exception) -> str:
 def check_file(path: Path) -> None:
     """Refuse a path that is not a file."""
     if path.is_dir() or not path.exists():
-        raise UserError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there: no such file'}")
+        raise UserError(f"{path} {'is a folder, not a file' if path.is_dir() else 'does not exist'}")
 
 
 def folder_path(folder: Any, name: str = "folder") -> Path:

@@ -18,7 +18,7 @@ if not __package__:
 
 import pandas as pd
 
-from benchmarks.paper.chosen_arms import beside_ridge, forecast_report
+from benchmarks.paper.chosen_models import compared_with_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
 from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.records import Records
@@ -36,7 +36,7 @@ def report(records: Records, suite: Suite) -> PaperReport:
             "The paper cuts blocks by number, and leaves others open.",
             f"Contexts of {listed(chosen['context'])} steps, width {listed(chosen['width'])}, "
             f"{listed(chosen['steps'])} training steps of {listed(chosen['batch_size'])} windows: a short training, in "
-            "which an arm that learns fast is ahead of one that would come further.",
+            "which a model that learns fast is ahead of one that would come further.",
             f"Of the windows for validation and testing {scored} scored: neighbours share all but one of their steps.",
             "Change points are found greedily, by binary segmentation: each cut is the best one after those before it, "
             "and another set of as many may be better.",
@@ -46,7 +46,7 @@ def report(records: Records, suite: Suite) -> PaperReport:
             "number or pieces, in a third to two thirds of the windows; its first and last are parts of days.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are not "
             "normalised.",
-            *beside_ridge(records, chosen, METRIC),
+            *compared_with_ridge(records, chosen, METRIC),
         ]
 
     return forecast_report(records, suite, METRIC, "Which blocks", __doc__, differs)

@@ -21,7 +21,7 @@ from tsattn.leaderboard.suite import Suite
 
 
 def report(records: Records, suite: Suite) -> PaperReport:
-    return prompts_report(records, suite, "The bottleneck of low rank", __doc__, ("One rate for all arms.",))
+    return prompts_report(records, suite, "The bottleneck of low rank", __doc__, ("One rate for all models.",))
 
 
 EXPERIMENT = PaperExperiment("bottleneck", __doc__ or "", report)

@@ -19,7 +19,7 @@ from benchmarks.measuring import table
 from tsattn.saved_folders import write_text, write_whole
 
 CLAIMS_FILE = "claims.json"
-MIN_SEEDS = 3  # of each arm, below which no claim is decided
+MIN_SEEDS = 3  # of each model, below which no claim is decided
 WORDS = {True: "**holds**", False: "**refuted at this size**", None: "undecided"}
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
 

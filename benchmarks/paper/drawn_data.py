@@ -39,7 +39,7 @@ class DrawnDataModule(ForecastDataModule):
 
     Each window of validation and testing is a series of its own, drawn from `data_seed`. In training others replace
     those of the loader at each step. Seed and step decide them: a training that resumes draws as it would have, and all
-    arms of one seed are trained on the same windows. `how` describes these: it is the name of the channel, and so a
+    models of one seed are trained on the same windows. `how` describes these: it is the name of the channel, and so a
     part of the key of an experiment.
     """
 

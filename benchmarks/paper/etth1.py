@@ -4,7 +4,7 @@
 
 Encoder transformers of two layers, whose tokens are single hours of all channels, forecast ETTh1 with standard
 attention, MLR attention of 2, 4 and 8 levels, MLR attention whose blocks are the days of the calendar, sliding windows
-and BTT. For every arm alike the learning rate, one of a few, and the number of steps at that rate, 200 or 1000, have
+and BTT. For every model alike the learning rate, one of a few, and the number of steps at that rate, 200 or 1000, have
 the least validation error, mean of three seeds.
 """
 
@@ -18,7 +18,7 @@ if not __package__:
 
 import pandas as pd
 
-from benchmarks.paper.chosen_arms import TABLES, beside_ridge, forecast_report
+from benchmarks.paper.chosen_models import TABLES, compared_with_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
 from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.analysis import STANDARD
@@ -37,7 +37,7 @@ def report(records: Records, suite: Suite) -> PaperReport:
             f"Width {listed(chosen['width'])}, with {listed(chosen['hidden'])} hidden units of the token-wise networks,"
             f" trained in batches of {listed(chosen['batch_size'])} windows with a dropout of {dropout}, on contexts "
             f"of {listed(chosen['context'])} hours; the paper has a width of {_WIDTH}.",
-            "A training of 1000 steps goes on with that of 200, and all windows are scored after each.",
+            "The run of 1000 steps resumes the run of 200. All windows are scored after each.",
             "Trained on the squared error, and chosen and judged by the absolute one.",
             "Logits are divided by the root of the size of a head, whatever the levels, and queries and keys are as "
             "the projections give them, so that one level is standard attention exactly; the paper divides those of a "
@@ -45,8 +45,8 @@ def report(records: Records, suite: Suite) -> PaperReport:
             "The eighth of eight levels has more blocks than a context of 96 hours has tokens, and the seventh two "
             "tokens a block at most: they add little but the score of a token with itself.",
             *_of_edges(chosen),
-            *beside_ridge(records, chosen, METRIC),
-            "BTT has another number of parameters of the scores than the other arms, and begins with larger logits.",
+            *compared_with_ridge(records, chosen, METRIC),
+            "BTT has another number of parameters of the scores than the other models, and begins with larger logits.",
             f"Blocks by days, sliding windows and BTT are not in the paper's table{_at_some_horizons(chosen)}.",
         ]
 

@@ -42,7 +42,7 @@ PATHS = {
 """Values of experiments that reports look at, by the name of their column."""
 
 _INTERRUPTED = 130  # an exit code
-_STILL = 5.0  # times the median of the same arm: a run that takes longer stood still
+_STILL = 5.0  # times the median of the same model: a run that takes longer stood still
 _BREAK = pd.Timedelta(minutes=1)
 _SAME = ("tsattn", "torch", "kernels", "settings")  # rows of others are measured again
 
@@ -148,15 +148,15 @@ def runs_of(records: Records) -> pd.DataFrame:
 
 
 def chosen_by_validation(
-    runs: pd.DataFrame, arm: Sequence[str], candidate: Sequence[str], error: str = "validation_mse"
+    runs: pd.DataFrame, model: Sequence[str], candidate: Sequence[str], error: str = "validation_mse"
 ) -> pd.DataFrame:
-    """Choose for each arm (columns) the candidate (columns) with the least validation error, mean over seeds.
+    """Choose for each model (columns) the candidate (columns) with the least validation error, mean over seeds.
 
-    A candidate is not chosen if one of its runs failed, or another one of the arm has more seeds. ``candidates`` is
+    A candidate is not chosen if one of its runs failed, or another one of the model has more seeds. ``candidates`` is
     their number, and ``is_edge`` whether the first column of that has the least or greatest of several tried.
     """
     parts = [runs.iloc[:0].assign(candidates=0, is_edge=False)]
-    for _, part in runs.groupby([*arm], dropna=False, sort=False):
+    for _, part in runs.groupby([*model], dropna=False, sort=False):
         groups = part.groupby([*candidate], dropna=False, sort=False)
         whole = groups.filter(lambda group: bool((group["status"] == "done").all()))
         if not len(whole):
@@ -204,11 +204,11 @@ def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
 
 
 def _counted_seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds of each finished run, at most five times the median of its arm."""
+    """Return the seconds of each finished run, at most five times the median of its model."""
     done = runs[(runs["status"] == "done") & runs["seconds"].notna()]
     seconds = done["seconds"].astype("float64")
-    arms = [done[name] for name in ("dataset", "horizon", "predictor", "attention")]
-    return seconds.clip(upper=_STILL * seconds.groupby(arms, dropna=False).transform("median"))
+    models = [done[name] for name in ("dataset", "horizon", "predictor", "attention")]
+    return seconds.clip(upper=_STILL * seconds.groupby(models, dropna=False).transform("median"))
 
 
 def clock_seconds(runs: pd.DataFrame) -> float:

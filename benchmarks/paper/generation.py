@@ -45,11 +45,11 @@ def attentions_of(T: int) -> dict[str, Description]:
     """Return the attentions of the suite whose pieces have T characters, else the next longer, if any."""
     small, large = SUITES
     suite = small if max(small.horizons) >= T else large
-    return {name: arm.description for name, arm in suite.attentions.items()}
+    return {name: model.description for name, model in suite.attentions.items()}
 
 
-def measured(T: int, width: int, timing: Timing, *, anew: bool = False) -> pd.DataFrame:
-    """Time whole pieces of T characters, a row an attention; `anew` times standard attention without caches, too.
+def measured(T: int, width: int, timing: Timing, *, without: bool = False) -> pd.DataFrame:
+    """Time whole pieces of T characters, a row an attention; `without` times standard attention without caches, too.
 
     Raises:
         RuntimeError: if a model comes to other scores with caches than without.
@@ -61,12 +61,12 @@ def measured(T: int, width: int, timing: Timing, *, anew: bool = False) -> pd.Da
         models[name] = CharacterTransformer(task, Output(), **sizes, attention=attention).eval()
         check_caches(name, models[name])
     runs = {name: partial(_write, model, True) for name, model in models.items()}
-    runs |= {"standard, anew": partial(_write, models["standard"], False)} if anew else {}
+    runs |= {"standard, no cache": partial(_write, models["standard"], False)} if without else {}
     rounds = [take_turns(runs, timing, cpu_clock)[0] for _ in range(ROUNDS)]
     rows = []
     for name in runs:
         times = sorted(one[name] for one in rounds)
-        row = {"T": T, "arm": name, "seconds": times[len(times) // 2], "fastest": times[0], "slowest": times[-1]}
+        row = {"T": T, "model": name, "seconds": times[len(times) // 2], "fastest": times[0], "slowest": times[-1]}
         if name in models:
             attentions = models[name].encoder.attentions
             row["key_bytes"] = sum(measured_key_bytes(one, T) for one in attentions)
@@ -106,7 +106,7 @@ def check_caches(name: str, model: CharacterTransformer) -> None:
 
 def report(rows: pd.DataFrame, width: int) -> PaperReport:
     key = ["machine", "T"]
-    standard = rows[rows["arm"] == "standard"].set_index(key)
+    standard = rows[rows["model"] == "standard"].set_index(key)
     own = pd.MultiIndex.from_frame(rows[key])
     table = rows.astype({"key_bytes": "Int64", "closed_form": "Int64"}).assign(
         speed=rows["T"] / rows["seconds"],
@@ -116,17 +116,18 @@ def report(rows: pd.DataFrame, width: int) -> PaperReport:
     by_machine = [*table.groupby("machine", sort=False)]
     claims = [_keys_claim(by_machine[0][1]), *(_speed_claim(part, str(machine)) for machine, part in by_machine)]
     windows = "; ".join(f"of {max(one.horizons)}: {one.attentions['swa'].description['window_size']}" for one in SUITES)
-    shown = {"machine": table["machine"], "T": table["T"], "arm": table["arm"], "characters a second": table["speed"]}
+    shown = {name: table[name] for name in ("machine", "T", "model")} | {"characters a second": table["speed"]}
     shown |= {name: table["T"] / table[name] for name in ("slowest", "fastest")}
-    shown |= {"time": table["over"], "key bytes": table["key_bytes"], "keys beside": table["bytes_over"]}
+    shown |= {"time": table["over"], "key bytes": table["key_bytes"], "keys": table["bytes_over"]}
     return PaperReport(
         title="Writing with caches",
         doc=__doc__,
         claims=claims,
         table=pd.DataFrame(shown),
         legend="`characters a second` is of the median time of a whole piece, with the slowest and the fastest of "
-        f"{ROUNDS} rounds; `time` and `keys beside` are over those of standard attention with caches; `key bytes` is "
-        "the storage that all layers hold at the peak, in float32. `anew` computes the whole text at each character. "
+        f"{ROUNDS} rounds; `time` and `keys` are divided by those of standard attention with caches; `key bytes` is "
+        "the storage that all layers hold at the peak, in float32. Without a cache, each character computes the whole "
+        "text. "
         f"Windows, in characters, by the length of the pieces that the language models are trained on: {windows}.",
         figure=_figure(table),
         caption="Characters a second (left) and bytes of keys at the peak (right) by the length of the piece.",
@@ -139,7 +140,7 @@ def report(rows: pd.DataFrame, width: int) -> PaperReport:
 
 
 def _keys_claim(table: pd.DataFrame) -> Claim:
-    part = table[table["arm"] == "mlr"]
+    part = table[table["model"] == "mlr"]
     found = "; ".join(
         f"T {row.T}: {_size(row.key_bytes)}, {row.bytes_over:.3f} of standard attention's, in closed form "
         f"{_size(row.closed_form)}"
@@ -156,13 +157,13 @@ def _size(value: float) -> str:
 
 
 def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
-    standard = table[table["arm"] == "standard"].set_index("T")
+    standard = table[table["model"] == "standard"].set_index("T")
     parts = []
-    for row in table[table["arm"] == "mlr"].itertuples():
+    for row in table[table["model"] == "mlr"].itertuples():
         other = standard.loc[row.T]
         words = (
             f"T {row.T}: {row.T / row.seconds:,.0f} characters a second ({row.T / row.slowest:,.0f} to "
-            f"{row.T / row.fastest:,.0f}) beside {other['speed']:,.0f} ({row.T / other['slowest']:,.0f} to "
+            f"{row.T / row.fastest:,.0f}) against {other['speed']:,.0f} ({row.T / other['slowest']:,.0f} to "
             f"{row.T / other['fastest']:,.0f})"
         )
         is_slower = True if row.fastest > other["slowest"] else False if row.slowest < other["fastest"] else None
@@ -179,8 +180,8 @@ def _figure(table: pd.DataFrame) -> Figure:
     machines = list(dict.fromkeys(table["machine"]))
     figure, axes = new_axes((9, 3.8 * len(machines)), len(machines), 2)
     for machine, (speeds, keys) in zip(machines, axes, strict=True):
-        for number, (arm, part) in enumerate(table[table["machine"] == machine].groupby("arm", sort=False)):
-            style = {"color": f"C{number}", "marker": "osD^v"[number % 5], "label": NAMES.get(str(arm), str(arm))}
+        for number, (model, part) in enumerate(table[table["machine"] == machine].groupby("model", sort=False)):
+            style = {"color": f"C{number}", "marker": "osD^v"[number % 5], "label": NAMES.get(str(model), str(model))}
             speeds.plot(part["T"], part["speed"], **style)
             if part["key_bytes"].notna().all():
                 keys.plot(part["T"], part["key_bytes"].astype(float) / 1024, **style)
@@ -206,7 +207,7 @@ def main(words: Sequence[str] | None = None) -> int:
         options,
         {"width": width, "seconds": options.seconds, "layers": _LAYERS},
         ("T", lengths),
-        lambda T: measured(T, width, Timing(options.seconds), anew=lengths[0] == T),
+        lambda T: measured(T, width, Timing(options.seconds), without=lengths[0] == T),
         lambda rows: report(rows, width),
         f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {width}",
     )

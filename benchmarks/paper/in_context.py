@@ -3,7 +3,7 @@
     python benchmarks/paper/in_context.py [--size small|h100] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
 Transformers are trained on prompts of 2 d pairs `(x, w . x)`, and scored by the error of the last value of 3200 new
-prompts, over d: predicting 0 has an error of 1. Of each arm the learning rate is chosen by validation.
+prompts, over d: predicting 0 has an error of 1. Of each model the learning rate is chosen by validation.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def prompts_report(
     runs = runs.assign(error=runs["mse"] / d, validation=runs["validation_mse"] / d, cost=runs["flops"])
     runs = runs.assign(rank=[one[0] for one in sizes], scores=[one[1] for one in sizes])
 
-    def all_differ(arms: pd.DataFrame) -> list[str]:
-        falls = "falls along a cosine after its warm-up." if "cosine" in set(arms["schedule"]) else "is constant."
-        follow = "follow" if arms["mup"].any() else "do not follow"
+    def all_differ(models: pd.DataFrame) -> list[str]:
+        falls = "falls along a cosine after its warm-up." if "cosine" in set(models["schedule"]) else "is constant."
+        follow = "follow" if models["mup"].any() else "do not follow"
         return [
-            f"d {listed(arms['dimensions'])}, widths {listed(arms['width'])}, {listed(arms['layers'])} layers, "
-            f"{listed(arms['steps'])} steps of {listed(arms['batch_size'])} prompts; the paper has d from 16 to 128, "
-            "widths from 16 to 1024, 6 layers and 500,000 steps of 64.",
-            f"The learning rate, one of {listed(runs['learning_rate'])}, {falls} The structured arms {follow} the muP "
-            "rules.",
-            "BTT normalises its mapped keys, and no other arm its queries or keys.",
-            "Arms of one width differ in the parameters of their scores (column `scores`).",
+            f"d {listed(models['dimensions'])}, widths {listed(models['width'])}, {listed(models['layers'])} layers, "
+            f"{listed(models['steps'])} steps of {listed(models['batch_size'])} prompts. The paper has d from 16 to "
+            "128, widths from 16 to 1024, 6 layers and 500,000 steps of 64.",
+            f"The learning rate, one of {listed(runs['learning_rate'])}, {falls} The structured models {follow} the "
+            "muP rules.",
+            "BTT normalises its mapped keys, and no other model its queries or keys.",
+            "Models of one width differ in the parameters of their scores (column `scores`).",
             "Standard attention begins with logits of about a third of those of BTT, MLBTC and one level of bilinear "
             "MLR, of which L levels begin with sqrt(L) times those: part of what they gain may be that.",
             *differs,

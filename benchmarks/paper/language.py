@@ -4,7 +4,7 @@
 
 Causal transformers of six layers, whose heads have 64 components, read pieces of a text character by character (bytes
 of UTF-8; by default the documentation strings of Python's standard library). Their loss is the cross-entropy of the
-next character, on text that chose nothing; of each arm and width the learning rate is chosen by validation.
+next character, on text that chose nothing; of each model and width the learning rate is chosen by validation.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def language_runs(records: Records) -> pd.DataFrame:
     return runs.assign(error=runs["mae"], validation=runs["validation_mae"], cost=costs)
 
 
-def shared_differences(arms: pd.DataFrame) -> list[str]:
+def shared_differences(models: pd.DataFrame) -> list[str]:
     return [
-        f"Pieces of {listed(arms['horizon'])} characters, widths {listed(arms['width'])}, {listed(arms['layers'])} "
-        f"layers, {listed(arms['steps'])} steps of {listed(arms['batch_size'])} pieces; the paper has 6 layers and "
-        "pieces of 1024 tokens of OpenWebText, and trains so long that far context pays: a few hundred steps teach "
-        "little but the use of near characters.",
+        f"Pieces of {listed(models['horizon'])} characters, widths {listed(models['width'])}, "
+        f"{listed(models['layers'])} layers, {listed(models['steps'])} steps of {listed(models['batch_size'])} pieces. "
+        "The paper has 6 layers and pieces of 1024 tokens of OpenWebText, and trains so long that far context pays: a "
+        "few hundred steps teach little but the use of near characters.",
         "Bytes in the place of tokens of several characters.",
         "Logits are scaled by 1 / sqrt(r) of the head; queries and keys are not normalised. The paper's MLR attention "
         "scales the logits of a level by 1 / r_l, divides by the number of levels that a pair shares, and normalises "
@@ -57,9 +57,9 @@ def shared_differences(arms: pd.DataFrame) -> list[str]:
     ]
 
 
-def _differs(arms: pd.DataFrame) -> list[str]:
+def _differs(models: pd.DataFrame) -> list[str]:
     return [
-        *shared_differences(arms),
+        *shared_differences(models),
         "The weights of the two parts of global attention with sliding windows are averaged; the authors add them.",
         "Attentions are compared at the same width: that with the lower loss counts if it has no more flops.",
     ]

@@ -72,7 +72,7 @@ def _least_errors(means: pd.DataFrame) -> str:
     above = int((errors[True] > errors[False]).sum())
     return (
         f"By the rules the error at the best rate is above that by plain rates in {above} of {len(errors)} pairs of an "
-        "arm and a width: what is asked is where the best rate lies, not which is better."
+        "model and a width: what is asked is where the best rate lies, not which is better."
     )
 
 

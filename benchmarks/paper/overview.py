@@ -2,7 +2,7 @@
 
     python benchmarks/paper/overview.py [--output DIR]
 
-Made of the `claims.json` of each experiment that is there, and written as `report.md` beside their folders.
+Made of the `claims.json` of each experiment that is there, and written as `report.md` next to their folders.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Attentions compared seed by seed: the questions of a suite, pooled over sizes, and their report.
 
-Questions of the same words are one claim. Their arms are those that a predictor of the suite names, at the rate that
+Questions of the same words are one claim. Their models are those that a predictor of the suite names, at the rate that
 validation chose among all predictors of the same backbone.
 """
 
@@ -47,28 +47,28 @@ def paired_report(
     """Report runs with their ``error``, ``validation`` error and ``cost``, by the questions of their suite.
 
     Errors are compared by their ratio if `is_log`, else by their difference in nats; with `by_cost` nothing is decided
-    by an arm that is ahead with more computation. `columns` of the runs are added to the table, and explained by
+    by a model that is ahead with more computation. `columns` of the runs are added to the table, and explained by
     `what` in the legend.
     """
-    arms = chosen_arms(runs, suite)
+    models = chosen_models(runs, suite)
     return PaperReport(
         title=title,
         doc=doc,
-        claims=answers(arms, suite, is_log=is_log, by_cost=by_cost),
-        table=_table(arms, columns),
+        claims=answers(models, suite, is_log=is_log, by_cost=by_cost),
+        table=_table(models, columns),
         legend=_LEGEND.format(what=what),
-        figure=_figure(arms, is_log=is_log),
+        figure=_figure(models, is_log=is_log),
         caption="The error against the flops: mean of the seeds, and each of them as a dot.",
-        differs=differs(arms),
+        differs=differs(models),
     )
 
 
-def chosen_arms(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
-    """Choose the rate of each attention and backbone by validation; ``arm`` is its label, of ``size`` and attention."""
+def chosen_models(runs: pd.DataFrame, suite: Suite) -> pd.DataFrame:
+    """Choose the rate of each attention and backbone by validation; ``model`` is ``size`` and attention."""
     sizes, runs = _sizes(suite), runs[runs["kind"].notna()]
     runs = runs.assign(size=[sizes[name] for name in runs["predictor"]])
     chosen = chosen_by_validation(runs, ["size", "attention"], ["learning_rate"], "validation")
-    return chosen.assign(arm=chosen["size"] + ", " + chosen["attention"])
+    return chosen.assign(model=chosen["size"] + ", " + chosen["attention"])
 
 
 def _sizes(suite: Suite) -> dict[str, str]:
@@ -78,24 +78,24 @@ def _sizes(suite: Suite) -> dict[str, str]:
     return {name: shortest[backbone] for name, backbone in backbones.items()}
 
 
-def answers(arms: pd.DataFrame, suite: Suite, *, is_log: bool, by_cost: bool = False) -> list[Claim]:
+def answers(models: pd.DataFrame, suite: Suite, *, is_log: bool, by_cost: bool = False) -> list[Claim]:
     """Answer the questions of a suite; those of the same words are one."""
     asked: dict[str, list[list[str]]] = {}
     sizes = _sizes(suite)
     for question in suite.questions:
-        pair = (name.partition(", ") for name in (*question.arms, question.against))
+        pair = (name.partition(", ") for name in (*question.models, question.against))
         asked.setdefault(question.ask, []).append([f"{sizes[size]}, {attention}" for size, _, attention in pair])
     rule = _RULE.format(of=", of logarithms" if is_log else "", cost=_BY_COST if by_cost else "")
-    return [_answer(arms, ask, pairs, rule, is_log=is_log, by_cost=by_cost) for ask, pairs in asked.items()]
+    return [_answer(models, ask, pairs, rule, is_log=is_log, by_cost=by_cost) for ask, pairs in asked.items()]
 
 
 def _answer(
-    arms: pd.DataFrame, ask: str, pairs: Sequence[Sequence[str]], rule: str, *, is_log: bool, by_cost: bool
+    models: pd.DataFrame, ask: str, pairs: Sequence[Sequence[str]], rule: str, *, is_log: bool, by_cost: bool
 ) -> Claim:
     text, is_of_paper = ask.removesuffix(OURS), not ask.endswith(OURS)
     parts, of_seeds = [], ["error", "cost", "is_edge", "width", "steps"]
     for pair in pairs:
-        one, other = (arms[arms["arm"] == name].set_index("seed")[of_seeds] for name in pair)
+        one, other = (models[models["model"] == name].set_index("seed")[of_seeds] for name in pair)
         parts.append(one.join(other.add_suffix("_other"), how="inner").assign(size=len(parts)))
     found = pd.concat(parts).reset_index()
     if found.empty:
@@ -131,9 +131,9 @@ def _said(result: Pooled, *, is_log: bool) -> str:
     return words.replace("-", _MINUS)
 
 
-def _table(arms: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+def _table(models: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     rows = []
-    for (size, attention), part in arms.groupby(["size", "attention"], sort=False):
+    for (size, attention), part in models.groupby(["size", "attention"], sort=False):
         first = part.iloc[0]
         row = {"model": size, "attention": attention, "error": part["error"].mean(), "spread": part["error"].std()}
         row |= {name: int(first[name]) for name in columns} | {"flops": int(first["cost"]), "seeds": len(part)}
@@ -143,11 +143,11 @@ def _table(arms: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["flops", "model", "attention"], ignore_index=True)
 
 
-def _figure(arms: pd.DataFrame, *, is_log: bool) -> Figure:
+def _figure(models: pd.DataFrame, *, is_log: bool) -> Figure:
     figure, ((ax,),) = new_axes((8, 4.5))
-    few = arms["heads"].fillna(0) == 1
-    series = arms["attention"].where(~few, arms["attention"] + ", one head")
-    for number, (name, part) in enumerate(arms.astype({"cost": "float64"}).groupby(series, sort=False)):
+    few = models["heads"].fillna(0) == 1
+    series = models["attention"].where(~few, models["attention"] + ", one head")
+    for number, (name, part) in enumerate(models.astype({"cost": "float64"}).groupby(series, sort=False)):
         style = {"color": f"C{number % 10}", "marker": "osD^vP*X"[number % 8]}
         means = part.groupby("cost")["error"].mean()
         ax.plot(means.index, means, **style, lw=1.2, label=name)

@@ -25,8 +25,8 @@ from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.suite import Suite
 
 
-def _differs(arms: pd.DataFrame) -> list[str]:
-    return [*shared_differences(arms), "One rate for all, which validation chose for each attention of `language.py`."]
+def _differs(models: pd.DataFrame) -> list[str]:
+    return [*shared_differences(models), "One rate for all, chosen by validation for each attention of `language.py`."]
 
 
 def report(records: Records, suite: Suite) -> PaperReport:

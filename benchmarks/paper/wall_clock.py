@@ -2,7 +2,7 @@
 
     python benchmarks/paper/wall_clock.py [--device cpu|cuda] [--seconds S] [--again] [--report-only] [--output DIR]
 
-Forward and backward passes of 8 heads of 64 components, each path of ours beside
+Forward and backward passes of 8 heads of 64 components, each path of ours compared with
 `torch.nn.functional.scaled_dot_product_attention`, from 256 to 4096 tokens. They are timed by `benchmarks/attention.py`
 in several rounds, each of which is a process of its own. What this machine has measured already is not measured again.
 """
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:  # run as a file, which finds files next to it, but not the folder above
     sys.path[0] = str(Path(__file__).parents[2])
 
 import pandas as pd
@@ -36,7 +36,7 @@ _SHAPE = ["machine", "T", "causal", "pass"]
 _CASE = ["machine", "contender", "T", "causal", "pass"]
 
 _RULE = (
-    "in most cases (lengths, passes, causal or not) each round takes longer than {} beside it, and in none each "
+    "in most cases (lengths, passes, causal or not) each round takes longer than {}, and in none each "
     "takes less; the reverse does not hold; else it is undecided"
 )
 
@@ -44,23 +44,24 @@ _RULE = (
 def timed(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the medians of the rounds of each case, with the ``least`` and ``greatest`` of their ratios.
 
-    ``alike``, ``alike_least`` and ``alike_greatest`` are of the time over that of standard attention by the same path,
-    NaN where it was not measured by that. Rows are those of `benchmarks/attention.py`, with ``machine`` and ``round``.
+    ``same_path``, ``same_path_least`` and ``same_path_greatest`` are the time divided by that of standard attention by
+    the same path, NaN where that was not measured. Rows are those of `benchmarks/attention.py`, with ``machine`` and
+    ``round``.
     """
     kind, path = (rows["contender"].str.partition(" ")[part] for part in (0, 2))
     rows = rows.assign(path=path)
     standard = rows[(kind == "standard") & (path != "")].set_index([*_SHAPE, "path", "round"])["ratio"]
-    alike = standard.rename("alike").reset_index()
-    rows = rows.merge(alike, "left", [*_SHAPE, "path", "round"])
-    rows["alike"] = rows["ratio"] / rows["alike"]
+    same_path = standard.rename("same_path").reset_index()
+    rows = rows.merge(same_path, "left", [*_SHAPE, "path", "round"])
+    rows["same_path"] = rows["ratio"] / rows["same_path"]
     of = {"ms": ("median_ms", "median"), "ratio": ("ratio", "median"), "least": ("ratio", "min")}
-    of |= {"greatest": ("ratio", "max"), "alike": ("alike", "median"), "alike_least": ("alike", "min")}
-    of |= {"alike_greatest": ("alike", "max"), "rounds": ("round", "nunique"), "turns": ("turns", "sum")}
+    of |= {"greatest": ("ratio", "max"), "same_path": ("same_path", "median"), "same_path_least": ("same_path", "min")}
+    of |= {"same_path_greatest": ("same_path", "max"), "rounds": ("round", "nunique"), "turns": ("turns", "sum")}
     return rows.groupby(_CASE, sort=False).agg(**of).reset_index()
 
 
 def report(cases: pd.DataFrame) -> PaperReport:
-    table = cases[cases["contender"] != _SDPA].drop(columns=["alike_least", "alike_greatest"])
+    table = cases[cases["contender"] != _SDPA].drop(columns=["same_path_least", "same_path_greatest"])
     paths = [
         (machine, path)
         for machine, part in cases.groupby("machine", sort=False)
@@ -71,14 +72,14 @@ def report(cases: pd.DataFrame) -> PaperReport:
         title="The time of multi-level attention",
         doc=__doc__,
         claims=[
-            _claim(cases, str(machine), str(path), is_alike)
+            _claim(cases, str(machine), str(path), is_same_path)
             for machine, path in paths
-            for is_alike in (True, False)
-            if not is_alike or _of_path(cases, str(machine), str(path))["alike"].notna().all()
+            for is_same_path in (True, False)
+            if not is_same_path or _of_path(cases, str(machine), str(path))["same_path"].notna().all()
         ],
         table=table.assign(causal=["yes" if one else "no" for one in table["causal"]]).reset_index(drop=True),
         legend="`ratio` is the time over that of SDPA in the same round, the median of the rounds, and `least` and "
-        "`greatest` are of them; `alike` is the time over that of standard attention by the same "
+        "`greatest` are of them; `same_path` is the time over that of standard attention by the same "
         "path; a contender is named after its kind and path. 8 heads of 64 components; MLR of ranks "
         "32, 8, 6, 4, 4, 4, 4, 2.",
         figure=_figure(cases),
@@ -99,11 +100,11 @@ def _of_path(cases: pd.DataFrame, machine: str, path: str) -> pd.DataFrame:
     return cases[(cases["machine"] == machine) & (cases["contender"] == path)]
 
 
-def _claim(cases: pd.DataFrame, machine: str, path: str, is_alike: bool) -> Claim:
+def _claim(cases: pd.DataFrame, machine: str, path: str, is_same_path: bool) -> Claim:
     part = _of_path(cases, machine, path)
-    other = f"standard {path.partition(' ')[2]}" if is_alike else "SDPA"
-    if is_alike:
-        part = part.assign(least=part["alike_least"], greatest=part["alike_greatest"])
+    other = f"standard {path.partition(' ')[2]}" if is_same_path else "SDPA"
+    if is_same_path:
+        part = part.assign(least=part["same_path_least"], greatest=part["same_path_greatest"])
     found = "; ".join(
         f"{which}: {of_pass['least'].min():.2f} to {of_pass['greatest'].max():.2f} times"
         for which, of_pass in part.groupby("pass", sort=False)
@@ -116,8 +117,8 @@ def _claim(cases: pd.DataFrame, machine: str, path: str, is_alike: bool) -> Clai
     by = "by PyTorch's kernels" if is_of_paper else "by our own kernel"
     lengths = sorted({part["T"].min(), part["T"].max()})
     return Claim(
-        f"MLR attention {by} takes longer than {'standard attention' if is_alike else 'SDPA'} ({path} compared with "
-        f"{other}; {PAPER} times as long in the paper).",
+        f"MLR attention {by} takes longer than {'standard attention' if is_same_path else 'SDPA'} ({path} compared "
+        f"with {other}; {PAPER} times as long in the paper).",
         f"{found}, the range of lengths and rounds, causal and not",
         most(verdicts),
         _RULE.format(other),

@@ -79,7 +79,7 @@ def report(folder: Path) -> str:
     ideas, looks = (pd.read_csv(folder / f"{name}.csv", dtype=str) for name in ("ideas", "looks"))
     some["worse than naive"] = some["worse than naive"].astype(int)
     seeds = pd.read_csv(folder / "attention.csv")
-    head, arms, steps_of, commit = read_head("tiny"), compared(seeds), seeds["step"].max(), seeds["commit"].iloc[0]
+    head, models, steps_of, commit = read_head("tiny"), compared(seeds), seeds["step"].max(), seeds["commit"].iloc[0]
     parts = [
         "# How `tiny` was trained",
         f"`{head['command']}`, seed {head['seed']}, commit {head['commit'][:8]}: {head['steps']:,} steps, "
@@ -93,9 +93,9 @@ def report(folder: Path) -> str:
         "## Ideas",
         shown(ideas),
         "## Which attention in the encoder?",
-        f"{verdict(arms)} {steps_of:,.0f} steps of the same batches, commit {commit}; intervals "
+        f"{verdict(models)} {steps_of:,.0f} steps of the same batches, commit {commit}; intervals "
         "of 95 % over seeds. `identity` lets no patch see another.",
-        shown(arms, 4),
+        shown(models, 4),
         "## Looks at data kept aside",
         "No choice was made on the panel, ETTh1 or vic_electricity. The panel may be looked at five times in all.",
         shown(looks),

@@ -63,20 +63,20 @@ included search space by its name.
 """
 
 _SEARCH_KEYS = {
-    "parameters": "what is searched for: a mapping of a configuration's dotted paths to what each may be",
-    "objectives": "`[error]` by default; beside it `flops`, `parameters`, `seconds` or `memory`, for a Pareto front",
-    "constraints": "the most of `parameters`, `flops` or `memory` that a trial may have: `{memory: 2 GB}`",
+    "parameters": "values to try, by the dotted paths of a configuration",
+    "objectives": "`[error]` by default; add `flops`, `parameters`, `seconds` or `memory`, for a Pareto front",
+    "constraints": "upper bounds of `parameters`, `flops` or `memory`: `{memory: 2 GB}`",
     "sampler": "`tpe` by default, `random`, or `grid`, which tries every combination",
-    "pruner": "`median` by default, which ends trials that fall behind, or `none`",
+    "pruner": "`median` by default, which ends trials that are worse than the median, or `none`",
 }
 _PARAMETER_KEYS = {
     "type": "`float`, `int` or `categorical`",
-    "low": "the least value of a number",
-    "high": "the greatest, included",
-    "log": "whether a number is drawn evenly on a logarithmic scale; `false` by default",
-    "step": "the distance of the values of a number",
-    "choices": "of a categorical one: a list of values, or a mapping of names to values",
-    "when": "values of other parameters for which this one is there: `{attention.kind: mlr}`",
+    "low": "lowest value of a number",
+    "high": "highest value, included",
+    "log": "draw a number evenly on a logarithmic scale; `false` by default",
+    "step": "distance between the values of a number",
+    "choices": "values of a categorical parameter: a list, or a mapping of names to values",
+    "when": "values of other parameters that this one needs: `{attention.kind: mlr}`",
 }
 
 

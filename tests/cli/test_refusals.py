@@ -24,7 +24,7 @@ fit --config none.yaml :: no configuration none.yaml: neither a file nor one of 
 fit --config CO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
 fit -cCO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
 fit --config :: --config needs a value
-fit sales.csv :: sales.csv is not there
+fit sales.csv :: sales.csv does not exist
 fit co2_mlr.yaml :: Did you mean: tsattn fit --config co2_mlr.yaml?
 fit --data CSVDataModule :: --data.path is missing
 fit --data.name weather :: names no class; give `--config NAME`, `--data CSVDataModule --data.path
@@ -114,7 +114,8 @@ datasets diagnose x.csv --prediction_length 2.5 :: --prediction_length must be a
 datasets diagnose x.csv y.csv :: unknown argument y.csv; valid: --id_column
 datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
 datasets convert in.csv out more :: unknown argument more; valid: --id_column
-datasets convert in.csv out :: in.csv is not there: no such file or folder
+datasets convert in.csv out :: in.csv does not exist
+forecast sales.csv :: unknown command 'forecast' (did you mean `fit FILE`, then `predict --run DIR`?)
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/arena.yaml
 benchmark --suite none :: no suite none: neither a file nor one of accuracy, arena, classic
 benchmark --suite classic --attention , :: --attention must be names with commas between them, not ,

@@ -144,5 +144,5 @@ def test_nothing_is_read_before_setup(tmp_path: Path) -> None:
     for ask in (lambda: data.splits, data.train_dataloader, data.test_dataloader, data.predict_dataloader):
         with pytest.raises(UserError, match="call setup"):
             ask()
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="does not exist"):
         data.setup("fit")

@@ -104,7 +104,7 @@ def test_unusable_file_is_refused_in_one_sentence(
 ) -> None:
     message = refusal(written(tmp_path, content, name))
     assert re.search(said, message), message
-    assert "no such file" in refusal(tmp_path / "gone.csv")
+    assert "does not exist" in refusal(tmp_path / "gone.csv")
     assert "a folder" in refusal(tmp_path)
     monkeypatch.chdir(tmp_path)
     path = written(tmp_path, b"date,y\n2024-01-01,1\n2024-01-02,2\n", "sales.csv")

@@ -34,7 +34,7 @@ def test_the_suite_is_one_that_benchmark_takes(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(yaml_of(HOW_TO / "leaderboard.md"))
     read = read_suite(tmp_path / "suite.yaml")
     assert list(read.predictors) == ["ridge", "patchtst", "patchtst+ridge"]
-    assert [question.arms for question in read.questions] == [("patchtst, mlr",)]
+    assert [question.models for question in read.questions] == [("patchtst, mlr",)]
 
 
 def test_the_configuration_is_one_that_comes_along() -> None:

@@ -154,7 +154,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "errors.parquet"
-    with pytest.raises(UserError, match=r"errors.parquet is not there: no such file"):
+    with pytest.raises(UserError, match=r"errors.parquet does not exist"):
         ErrorTable.read(path)
     path.write_text("date,value\n")
     with pytest.raises(UserError, match=r"errors.parquet cannot be read: "):

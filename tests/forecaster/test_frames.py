@@ -54,7 +54,7 @@ def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster,
     future.to_csv(tmp_path / "future.csv", index=False)
     found = shops.predict(past, future=tmp_path / "future.csv")
     pd.testing.assert_frame_equal(found, shops.predict(past, future=future))
-    with pytest.raises(UserError, match=r"nowhere.csv is not there"):
+    with pytest.raises(UserError, match=r"nowhere.csv does not exist"):
         fitted.predict("nowhere.csv")
 
 

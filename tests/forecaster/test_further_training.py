@@ -100,7 +100,7 @@ def test_a_changed_channel_is_refused_by_name() -> None:
     [
         ({"warm_start": True}, "a warm start needs a fitted model"),
         ({"rescale": True}, "rescale needs a warm start"),
-        ({"checkpoint": "none.ckpt"}, "the checkpoint none.ckpt is not there"),
+        ({"checkpoint": "none.ckpt"}, "the checkpoint none.ckpt does not exist"),
         ({"checkpoint": "none.ckpt", "warm_start": True}, "give warm_start or checkpoint, not both"),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_file_or_a_number_is_no_folder(fitted: Forecaster, tmp_path: Path) -> 
     (tmp_path / "model.txt").write_text("no")
     with pytest.raises(UserError, match=r"model.txt is a file, not a folder; valid are the folder"):
         tsattn.load(tmp_path / "model.txt")
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         tsattn.load(tmp_path / "nowhere")
     for call in (fitted.save, tsattn.load):
         with pytest.raises(UserError, match="the folder must be a path, not 3"):

@@ -112,15 +112,15 @@ def test_a_claim_is_the_answer_to_a_question_of_all_data_that_was_posed_before_t
         for attention, shift in (("standard", 0.0), ("mlr", 9.0))
         for seed in (1, 2)
     ]
-    question = {"ask": "Does it help?", "arms": [MLR], "against": STANDARD}
+    question = {"ask": "Does it help?", "models": [MLR], "against": STANDARD}
     for changed, better, worse in (({}, 3, 0), ({"posed": "after"}, 3, 1), ({"data": ["ETTh1", "ETTm1"]}, 3, 1)):
         claim, _ = Analysis(Records.of(found, suite(questions=[{**question, **changed}]))).claims["mlr"]
         assert (claim.better, claim.worse) == (better, worse)
 
 
 def test_questions_posed_before_the_runs_are_corrected_for_each_other() -> None:
-    def asked(ask: str, arm: str, **more: Any) -> dict[str, Any]:
-        return {"ask": ask, "arms": [f"patchtst, {arm}"], "against": STANDARD, **more}
+    def asked(ask: str, model: str, **more: Any) -> dict[str, Any]:
+        return {"ask": ask, "models": [f"patchtst, {model}"], "against": STANDARD, **more}
 
     questions = [
         asked("after", "mlr", posed="after"),
@@ -142,7 +142,7 @@ def test_questions_posed_before_the_runs_are_corrected_for_each_other() -> None:
 
 
 def test_the_correction_can_leave_open_what_an_interval_decides() -> None:
-    ask = {"arms": [MLR], "against": STANDARD}
+    ask = {"models": [MLR], "against": STANDARD}
     texts = suite(questions=[{"ask": f"{number}", **ask} for number in range(5)])
     records = Records.of(board(shifts={"standard": 0.0, "mlr": -0.8}).table.to_pylist(), texts)
     answer = Analysis(records).answers[0]

@@ -82,16 +82,16 @@ def test_two_models_without_a_baseline_have_a_page() -> None:
 
 
 NAMES = [f"set {number}" for number in range(14)]
-HELPS = {"arms": ["patchtst, mlr"], "against": "patchtst, standard"}
+HELPS = {"models": ["patchtst, mlr"], "against": "patchtst, standard"}
 
 
 def page_of_many(*questions: dict[str, object]) -> Page:
     data = [{"name": name, "source": f"source {place // 2}", "class_path": "X"} for place, name in enumerate(NAMES)]
-    arms = {
+    models = {
         "attentions": {"standard": "standard", "mlr": "mlr"},
         "predictors": {"patchtst": "patchtst", "ridge": "ridge"},
     }
-    content = {"data": data, "horizons": [24], **arms, "questions": [*questions]}
+    content = {"data": data, "horizons": [24], **models, "questions": [*questions]}
     found = board(NAMES, [24], shifts={"standard": 0.0, "mlr": -3.0}).table.to_pylist()
     return page_of(Analysis(Records.of(found, {"invented": yaml.safe_dump(content)})))
 
@@ -110,7 +110,7 @@ def test_of_many_data_sets_the_means_are_shown() -> None:
 
 def test_each_question_of_many_data_sets_has_a_row_that_says_what_it_asks() -> None:
     asked = [HELPS, {**HELPS, "metric": "mae"}, {**HELPS, "data": NAMES[:3], "horizons": [24]}]
-    asked += [{"arms": ["patchtst, standard"], "against": "ridge"}, HELPS]
+    asked += [{"models": ["patchtst, standard"], "against": "ridge"}, HELPS]
     page = page_of_many(*({"ask": f"Question {place}?", **question} for place, question in enumerate(asked)))
     everywhere, mlr = "at all horizons\non set 0 and 13 more", "patchtst: mlr\n/ standard"
     assert [*page.rows] == [

@@ -50,7 +50,7 @@ def test_a_record_is_that_of_the_experiment(done: Bench) -> None:
     assert set(frame["status"]) == {"done"}
     assert records.suites == {"smoke": (done.folder / "smoke.yaml").read_text()}
     entries = Planner().plan(read_suite(done.folder / "smoke.yaml"))
-    (entry,) = [one for one in entries if (one.arm, one.seed) == ("patchtst, mlr", 2)]
+    (entry,) = [one for one in entries if (one.model, one.seed) == ("patchtst, mlr", 2)]
     row = frame.loc[("patchtst", "mlr", 2)]
     assert entry.experiment is not None
     result = run(Experiment.of(entry.experiment.to_dict()))

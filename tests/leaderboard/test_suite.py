@@ -48,7 +48,7 @@ def test_those_that_come_along_are_valid() -> None:
 
 PREDICTOR = SMOKE["predictors"]["patchtst"]
 
-ASK = {"ask": "Does it help?", "arms": ["patchtst, mlr"], "against": "patchtst, standard"}
+ASK = {"ask": "Does it help?", "models": ["patchtst, mlr"], "against": "patchtst, standard"}
 
 
 def test_a_part_of_a_suite(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_questions(tmp_path: Path) -> None:
     second = {**ASK, "metric": "mae", "data": ["co2"], "horizons": [4], "posed": "after"}
     made = suite(tmp_path, questions=[ASK, second], margin=0.02)
     first, second = made.questions
-    assert (first.arms, first.against, first.metric, first.data) == (
+    assert (first.models, first.against, first.metric, first.data) == (
         ("patchtst, mlr",),
         "patchtst, standard",
         "mse",
@@ -91,7 +91,7 @@ def test_data_sets_share_a_source_by_its_name(tmp_path: Path) -> None:
     assert {name: one.group for name, one in made.data.items()} == groups
 
 
-def arms(**predictors: Any) -> dict[str, Any]:
+def models(**predictors: Any) -> dict[str, Any]:
     return {"predictors": predictors}
 
 
@@ -119,30 +119,30 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"horizons": [0]}, "each of horizons must be at least 1, not 0"),
     ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),
     ({"seeds": 0}, "seeds must be at least 1"),
-    (arms(both=SEEDS), "both is a mean of seeds already: give seeds in its mix only"),
+    (models(both=SEEDS), "both is a mean of seeds already: give seeds in its mix only"),
     ({"order": ["seed"]}, "order must name each of seed, horizon, dataset, predictor, attention once"),
     ({"values": {"data.prediction_length": 8}}, "values cannot set data.init_args.prediction_length"),
-    (arms(a={"backbone": "ridge", **mix("b")}), "needs either a backbone"),
-    (arms(a=mix("b")), "the mix a is of 'b', which is not among predictors"),
-    (arms(a=mix("a")), "the mix a must list its predictors"),
-    (arms(r="ridge", a=mix("r", weights=[0.5, 0.5])), "weights of the mix a must be 1 numbers of at least 0"),
-    (arms(r="ridge", a=mix("r", weights="test")), "weights of the mix a must be 1 numbers of at least 0"),
-    (arms(r="ridge", a={**mix("r"), "values": {"model.loss": "mae"}}), "a is a mix: give values and by_data to its"),
-    (arms(r="ridge", a=mix("r"), b=mix("a")), "the mix b is of 'a', which is not among predictors, mixes aside"),
-    (arms(p={**PREDICTOR, "attentions": ["mrl"]}), r"p is restricted to 'mrl', .* \(did you mean mlr\?\)"),
-    (arms(p={"backbone": "ridge", "by_data": {"x": {}}}), "by_data of p names 'x'"),
+    (models(a={"backbone": "ridge", **mix("b")}), "needs either a backbone"),
+    (models(a=mix("b")), "the mix a is of 'b', which is not among predictors"),
+    (models(a=mix("a")), "the mix a must list its predictors"),
+    (models(r="ridge", a=mix("r", weights=[0.5, 0.5])), "weights of the mix a must be 1 numbers of at least 0"),
+    (models(r="ridge", a=mix("r", weights="test")), "weights of the mix a must be 1 numbers of at least 0"),
+    (models(r="ridge", a={**mix("r"), "values": {"model.loss": "mae"}}), "a is a mix: give values and by_data to its"),
+    (models(r="ridge", a=mix("r"), b=mix("a")), "the mix b is of 'a', which is not among predictors, mixes aside"),
+    (models(p={**PREDICTOR, "attentions": ["mrl"]}), r"p is restricted to 'mrl', .* \(did you mean mlr\?\)"),
+    (models(p={"backbone": "ridge", "by_data": {"x": {}}}), "by_data of p names 'x'"),
     ({"attentions": {"a": 3}}, "the attention a must be a kind or a description, not 3"),
     ({"attentions": {"a, b": "mlr"}}, "the name 'a, b' has a comma"),
-    ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
-    ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
+    ({"questions": [{"ask": "Why?"}]}, "a question needs models"),
+    ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the models .*did you mean ridge"),
     ({"questions": [{**ASK, "horizons": [6]}]}, "names 6, which is not among horizons; valid: 8, 4"),
     ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
     ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
-    ({"questions": [{**ASK, "arms": ["ridge", "ridge"]}]}, "each arm once, not ridge, ridge against patchtst,"),
-    ({"questions": [{**ASK, "arms": ["ridge"], "against": "ridge"}]}, "each arm once, not ridge against ridge"),
+    ({"questions": [{**ASK, "models": ["ridge", "ridge"]}]}, "each model once, not ridge, ridge against patchtst,"),
+    ({"questions": [{**ASK, "models": ["ridge"], "against": "ridge"}]}, "each model once, not ridge against ridge"),
     ({"questions": ["why"]}, "a question must be a mapping with the keys"),
     ({"seeds": "two"}, "seeds must be"),
-    (arms(p={**PREDICTOR, "horizons": [99]}), "p is restricted to 99, which is not among horizons"),
+    (models(p={**PREDICTOR, "horizons": [99]}), "p is restricted to 99, which is not among horizons"),
     ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
 ]
 
@@ -272,7 +272,7 @@ def test_limits(tmp_path: Path) -> None:
     assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2)} == {None, 11, 12}
 
 
-def test_data_and_arms_are_parsed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_and_models_are_parsed_once_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     parse = Experiment.of
     monkeypatch.setattr(Experiment, "of", lambda content: given.append(content) or parse(content))

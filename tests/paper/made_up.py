@@ -48,13 +48,13 @@ def records_of(*parts: list[Record] | Record) -> Records:
 
 
 def suite_of(predictors: Iterable[str], attentions: Iterable[str], questions: Iterable[tuple[str, str, str]]) -> Suite:
-    """A suite of which only names and questions matter: words, an arm, and what it is compared with."""
+    """A suite of which only names and questions matter: words, a model, and what it is compared with."""
     backbones = {name: {"backbone": {"kind": "x", "d_model": n}} for n, name in enumerate(predictors)}
     first = next(iter(backbones))
     asked = []
     for ask, *pair in questions:
-        one, other = (arm if ", " in arm else f"{first}, {arm}" for arm in pair)
-        asked.append({"ask": ask, "arms": [one], "against": other})
+        one, other = (model if ", " in model else f"{first}, {model}" for model in pair)
+        asked.append({"ask": ask, "models": [one], "against": other})
     content = {"data": ["ETTh1"], "horizons": [8], "predictors": backbones, "questions": asked}
     return Suite.of("made_up", yaml.safe_dump(content | {"attentions": dict.fromkeys(attentions, "standard")}))
 
@@ -111,7 +111,7 @@ def prompt_runs(
     validation: float | None = None,
     status: str = "done",
 ) -> list[Record]:
-    """The seeds of an arm of width 16 with one learning rate; errors are those over d."""
+    """The seeds of a model of width 16 with one learning rate; errors are those over d."""
     if rate is None:
         of = name, kind, errors
         return at_rates(lambda rate, v: prompt_runs(*of, rate=rate, validation=v, status=status), validation, 9)

@@ -42,8 +42,8 @@ def toy(tmp_path: Path) -> Callable[..., PaperExperiment]:
         for attention in content["attentions"].values():
             if "predictors" in attention:
                 attention["predictors"] = [one for one in attention["predictors"] if one in predictors]
-        content["seeds"], arms = 1, [f"{predictors[-1]}, {one}" for one in attentions]
-        content["questions"] = [{"ask": "Is it lower?", "arms": arms[-1:], "against": arms[0]}]
+        content["seeds"], models = 1, [f"{predictors[-1]}, {one}" for one in attentions]
+        content["questions"] = [{"ask": "Is it lower?", "models": models[-1:], "against": models[0]}]
         content["values"] |= {"trainer.max_steps": 4, "trainer.val_check_interval": 2}
         content["values"] |= {"data.val_draws": 6, "data.test_draws": 9, **values}
         (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
@@ -102,9 +102,9 @@ def test_language_models_of_a_text_run_to_their_report_when_no_run_is_left(
     assert frame["mae"].between(1, 7).all(), "nats"
     report = (output / "report.md").read_text()
     assert "`python benchmarks/paper/language.py`, the suite `language_small`" in report
-    arms = [[size, arm] for size in ("w64", "w128") for arm in ("mlr", "standard")]
+    models = [[size, model] for size in ("w64", "w128") for model in ("mlr", "standard")]
     table = pd.read_csv(output / "table.csv")
-    assert sorted(table[["model", "attention"]].to_numpy().tolist()) == sorted(arms)
+    assert sorted(table[["model", "attention"]].to_numpy().tolist()) == sorted(models)
     assert "runs left" not in report
 
 
@@ -133,7 +133,7 @@ def test_every_suite_can_be_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # four levels of equal ranks need heads of four components
     assert all("the head size 2 is not divisible by" in reason for reason in reasons), reasons
     keys = [entry.key for entry in entries if not entry.reason]
-    assert len(set(keys)) == len(keys), "no two arms are one experiment"
+    assert len(set(keys)) == len(keys), "no two models are one experiment"
 
 
 def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,18 +162,18 @@ def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path, m
 def test_caches_are_compared_with_those_of_standard_attention() -> None:
     rows = pd.DataFrame(
         [
-            {"T": T, "arm": arm, "seconds": time, "fastest": 0.95 * time, "slowest": 1.05 * time, "machine": "A CPU"}
+            {"T": T, "model": model, "seconds": s, "fastest": 0.95 * s, "slowest": 1.05 * s, "machine": "A CPU"}
             | dict.fromkeys(("key_bytes", "closed_form"), int(1000 * T * byte))
             for T in (256, 1024)
-            for arm, time, byte in (("standard", 1.0, 1.0), ("mlr", 1.5, 0.6))
+            for model, s, byte in (("standard", 1.0, 1.0), ("mlr", 1.5, 0.6))
         ]
     )
     report = generation.report(rows, 128)
     assert [claim.holds for claim in report.claims] == [True, True]
     assert "T 256: 154 kB, 0.600 of standard attention's, in closed form 154 kB" in report.claims[0].found
-    assert "T 256: 171 characters a second (163 to 180) beside 256 (244 to 269)" in report.claims[1].found
+    assert "T 256: 171 characters a second (163 to 180) against 256 (244 to 269)" in report.claims[1].found
     assert report.claims[1].size == "A CPU"
-    assert report.table["keys beside"].tolist() == [1, 0.6, 1, 0.6]
+    assert report.table["keys"].tolist() == [1, 0.6, 1, 0.6]
     assert report.table["time"].tolist() == [1, 1.5, 1, 1.5]
     assert "of 256: 64; of 1024: 128" in report.legend
     more = rows.assign(key_bytes=rows["key_bytes"] + 1)
@@ -192,10 +192,10 @@ def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert generation.main(words) == 0
     text = (tmp_path / "report.md").read_text()
     names, table = [*generation.attentions_of(8)], pd.read_csv(tmp_path / "table.csv")
-    assert table["arm"].tolist() == [*names, "standard, anew", *names]
+    assert table["model"].tolist() == [*names, "standard, no cache", *names]
     assert table["T"].tolist() == [4] * 5 + [8] * 4
     assert (table["characters a second"] > 0).all()
-    standard, mlr = (table[table["arm"] == arm]["key bytes"].tolist() for arm in ("standard", "mlr"))
+    standard, mlr = (table[table["model"] == model]["key bytes"].tolist() for model in ("standard", "mlr"))
     assert standard == [4 * 64 * 4 * 6, 8 * 64 * 4 * 6], "six layers of a head of 64 components in float32"
     assert mlr[1] < standard[1]
     assert "--lengths 4 8 --width 64`, by the clock:\n- " in text

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.paper import blocks, mup_transfer
 from benchmarks.paper.character_transformer import forward_flops
-from benchmarks.paper.chosen_arms import answered, arms_table, beside, chosen_arms, relative_figure
+from benchmarks.paper.chosen_models import answered, chosen_models, differences, models_table, relative_figure
 from benchmarks.paper.claims import Claim
 from benchmarks.paper.in_context import sizes_of
 from benchmarks.paper.pairs import answers
@@ -32,16 +32,16 @@ def test_differences_are_those_of_the_chosen_runs() -> None:
         forecasts("btt", 1.0),
         made_up("ridge", "", None, {}, mse=0.7, mae=0.4),
     )
-    chosen = chosen_arms(records, "mse")
-    compared = beside(records, chosen, "standard", "mse").set_index("attention")
+    chosen = chosen_models(records, "mse")
+    compared = differences(records, chosen, "standard", "mse").set_index("attention")
     assert compared["verdict"].to_dict() == {"mlr": "better", "swa": "worse", "btt": "equal within 1 %"}
     assert set(compared["against"]) == {"standard"}
     assert compared["percent"]["mlr"] == pytest.approx(-10, abs=0.1)
     assert compared["percent_low"]["mlr"] < compared["percent"]["mlr"] < compared["percent_high"]["mlr"]
-    others = beside(records, chosen, "swa", "mae").set_index("attention")
+    others = differences(records, chosen, "swa", "mae").set_index("attention")
     assert set(others.index) == {"standard", "mlr", "btt"}
     assert others["percent"]["standard"] == pytest.approx(100 * (1 / 1.1 - 1), abs=0.1)
-    table = arms_table(records, chosen, compared.reset_index()).set_index("arm")
+    table = models_table(records, chosen, compared.reset_index()).set_index("model")
     assert table.index.tolist() == ["standard", "btt", "mlr", "swa", "ridge"]
     assert table["%"]["mlr"] == pytest.approx(-10, abs=0.1)
     assert (table["tried"]["mlr"], table["steps"]["mlr"], table["MSE"]["ridge"]) == (4, 10, 0.7)
@@ -58,7 +58,7 @@ def asking(*names: str) -> Suite:
 
 def claims_of(suite: Suite, *parts: list[Record]) -> list[Claim]:
     records = records_of(*parts)
-    return answered(records, chosen_arms(records, "mse"), suite, "mse")
+    return answered(records, chosen_models(records, "mse"), suite, "mse")
 
 
 def claim_of(*parts: list[Record]) -> Claim:
@@ -106,7 +106,7 @@ def test_too_few_runs_decide_nothing() -> None:
         assert claim.found.endswith(said)
 
 
-def test_a_worse_arm_with_its_rate_at_the_edge_decides_nothing() -> None:
+def test_a_worse_model_with_its_rate_at_the_edge_decides_nothing() -> None:
     best, above = forecasts("standard", 1.0, rate=0.001), forecasts("standard", 1.0, rate=0.002, validation=1.5)
     standard = [*best, *above]
     assert claim_of(standard, forecasts("mlr", 1.1)).holds is False, "that is better at an edge"
@@ -137,17 +137,17 @@ def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     assert [claim.holds for claim in report.claims] == [True, True, True, True, None, False]
     assert report.claims[3].found.startswith("made_up: \N{MINUS SIGN}5.")
     assert report.differs[1].startswith("Contexts of 32 steps, width 64, 10 training steps of 8 windows: ")
-    assert report.table["arm"].tolist() == ["standard", "change_points", "days", "numbers", "swa"]
+    assert report.table["model"].tolist() == ["standard", "change_points", "days", "numbers", "swa"]
 
 
 SIZES = ["w8", "w16"]
 
 
-def arms_of(**errors: dict[str, list[float]]) -> pd.DataFrame:
+def models_of(**errors: dict[str, list[float]]) -> pd.DataFrame:
     """By attention the errors of the seeds of each size; `swa` has fewer flops."""
     rows = [
         {
-            "arm": f"{size}, {name}",
+            "model": f"{size}, {name}",
             "attention": name,
             "seed": seed,
             "error": error,
@@ -161,9 +161,9 @@ def arms_of(**errors: dict[str, list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def answer(arms: pd.DataFrame, one: str = "mlr", other: str = "standard", ask: str = "so?", **how: bool) -> Claim:
+def answer(models: pd.DataFrame, one: str = "mlr", other: str = "standard", ask: str = "so?", **how: bool) -> Claim:
     asked = [(ask, f"{size}, {one}", f"{size}, {other}") for size in SIZES]
-    (claim,) = answers(arms, suite_of(SIZES, ["standard", "mlr", "swa"], asked), **{"is_log": False, **how})
+    (claim,) = answers(models, suite_of(SIZES, ["standard", "mlr", "swa"], asked), **{"is_log": False, **how})
     return claim
 
 
@@ -172,7 +172,7 @@ LOW = {"w8": [2.9, 3.1, 2.81], "w16": [1.8, 2.0, 1.72]}
 
 
 def test_questions_of_the_same_words_are_pooled_over_sizes_by_pairs_of_a_seed() -> None:
-    claim = answer(arms_of(standard=HIGH, mlr=LOW), ask="so? (ours)")
+    claim = answer(models_of(standard=HIGH, mlr=LOW), ask="so? (ours)")
     assert (claim.holds, claim.text, claim.is_of_paper) == (True, "so?", False)
     differences = [-0.15, -0.15, -0.135]  # of each seed, the mean of its sizes; their standard deviation is 0.00866
     reach = 4.303 * np.std(differences, ddof=1) / math.sqrt(3)
@@ -181,32 +181,34 @@ def test_questions_of_the_same_words_are_pooled_over_sizes_by_pairs_of_a_seed() 
     found += " (2.94 against 3.03; 1.84 against 2.03)"
     assert claim.found.replace("\N{MINUS SIGN}", "-") == f"{found}, with 1.00 times the flops"
     assert claim.size == "width 8, 16; 3 seeds; 10 steps"
-    assert answer(arms_of(standard=LOW, mlr=HIGH)).holds is False
-    ratio = answer(arms_of(standard=HIGH, mlr=LOW), is_log=True)
+    assert answer(models_of(standard=LOW, mlr=HIGH)).holds is False
+    ratio = answer(models_of(standard=HIGH, mlr=LOW), is_log=True)
     assert (ratio.holds, ratio.found[:10]) == (True, "0.94 times")
-    assert answer(arms_of(standard=HIGH, mlr={**LOW, "w8": [3.0, 3.21, 2.9]})).holds is True
+    assert answer(models_of(standard=HIGH, mlr={**LOW, "w8": [3.0, 3.21, 2.9]})).holds is True
 
 
 def test_too_few_seeds_or_too_wide_a_spread_decide_nothing() -> None:
-    few = arms_of(standard={s: e[:2] for s, e in HIGH.items()}, mlr={s: e[:2] for s, e in LOW.items()})
+    few = models_of(standard={s: e[:2] for s, e in HIGH.items()}, mlr={s: e[:2] for s, e in LOW.items()})
     assert answer(few).holds is None
-    wide = answer(arms_of(standard=HIGH, mlr={**LOW, "w8": [1.0, 3.3, 3.3]}))
+    wide = answer(models_of(standard=HIGH, mlr={**LOW, "w8": [1.0, 3.3, 3.3]}))
     assert wide.holds is None
     assert wide.found.count("nats would be detected") == 1
-    assert answer(arms_of(standard=HIGH)).found == "no such runs"
+    assert answer(models_of(standard=HIGH)).found == "no such runs"
 
 
 def test_what_is_behind_at_most_edges_or_ahead_with_more_flops_decides_nothing() -> None:
-    arms = arms_of(standard=HIGH, mlr=LOW)
+    models = models_of(standard=HIGH, mlr=LOW)
     for sizes, holds in ((["w8"], True), (["w8", "w16"], None)):
-        at_edge = arms.assign(is_edge=arms["arm"].isin([f"{size}, standard" for size in sizes]))
+        at_edge = models.assign(is_edge=models["model"].isin([f"{size}, standard" for size in sizes]))
         assert answer(at_edge).holds is holds
-    assert answer(arms.assign(is_edge=arms["attention"] == "mlr")).holds is True, "what is ahead may lie at an edge"
-    costly = answer(arms_of(swa=HIGH, mlr=LOW), other="swa", by_cost=True)
+    assert answer(models.assign(is_edge=models["attention"] == "mlr")).holds is True, "what is ahead may lie at an edge"
+    costly = answer(models_of(swa=HIGH, mlr=LOW), other="swa", by_cost=True)
     assert costly.holds is None
     assert "where what is lower has more flops" in costly.found
-    assert answer(arms_of(swa=HIGH, mlr=LOW), other="swa").holds is True
-    assert answer(arms_of(swa=LOW, mlr=HIGH), other="swa", by_cost=True).holds is False, "fewer flops and a lower loss"
+    assert answer(models_of(swa=HIGH, mlr=LOW), other="swa").holds is True
+    assert answer(models_of(swa=LOW, mlr=HIGH), other="swa", by_cost=True).holds is False, (
+        "fewer flops and a lower loss"
+    )
 
 
 SHUFFLED = {"rank": 1, "left_blocks": 2, "right_blocks": 2, "shuffled": True}
@@ -230,7 +232,7 @@ def test_ranks_are_those_of_the_matrices(description: dict[str, Any], width: int
 
 
 LANGUAGE = read_suite(ROOT / "benchmarks" / "paper" / "suites" / "language_small.yaml")
-KINDS: dict[str, Any] = {name: arm.description for name, arm in LANGUAGE.attentions.items()}
+KINDS: dict[str, Any] = {name: model.description for name, model in LANGUAGE.attentions.items()}
 T = 256
 
 

@@ -161,7 +161,7 @@ def load_checkpoint(path: str | Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise UserError(f"the checkpoint {path} is not there") from error
+        raise UserError(f"the checkpoint {path} does not exist") from error
     except Exception as error:  # torch.load raises many kinds of error for a file that is not a checkpoint
         raise UserError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
     return content

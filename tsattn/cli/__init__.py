@@ -25,6 +25,8 @@ _MODULES = {
     **dict.fromkeys(("cost", "datasets", "kernels", "export"), "without_experiment"),
 }
 """Modules of commands whose name differs from their module's."""
+_MEANT = {"train": "fit", "evaluate": "test", "forecast": "`fit FILE`, then `predict --run DIR`"}
+"""Words of other tools for a command."""
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
 """Commands that replace existing output only with `--overwrite`."""
 
@@ -120,6 +122,8 @@ def _run(words: list[str]) -> None:
         return print(f"{help_text('tsattn')}\n\nA configuration is a file, or one of {one_of(config_names())}.")
     if command == "--version":
         return print(f"tsattn {importlib.metadata.version('tsattn')}")
+    if command in _MEANT:
+        raise UserError(f"unknown command {command!r} (did you mean {_MEANT[command]}?)")
     _check_name(command, COMMANDS, "command")
     page, asks = command, not {"-h", "--help", "--help-all"}.isdisjoint(rest)
     if command == "datasets" and rest and not (asks and rest[0].startswith("-")):

@@ -292,7 +292,7 @@ class TableSource:
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path, self.options = path, options
         if not path.exists():
-            raise UserError(f"{path} is not there: no such file or folder")
+            raise UserError(f"{path} does not exist")
         kinds = one_of(SUFFIXES)
         if not path.is_dir() and options.kind_of(path) is None:
             raise UserError(f"{path} cannot be converted; valid are {kinds} files and folders of them")

@@ -54,7 +54,7 @@ class Forecaster:
     ```
 
     Give a frame of pandas, polars or pyarrow, a pandas Series, or the path of a CSV or Parquet file. A long frame has a
-    row for each series and time stamp; a wide frame has a column for each series. Time is time stamps, dates, periods,
+    row for each series and time stamp; a wide frame has a column for each channel. Time is time stamps, dates, periods,
     text, or whole numbers that count steps; it may be the index.
 
     Missing values and gaps are masked: neither trained on nor scored. The logger ``tsattn`` names unused columns.
@@ -62,7 +62,8 @@ class Forecaster:
 
     Args: Model
         backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. ``auto``
-            mixes `tiny`, a ridge and a small PatchTST; `attention`, `distribution` and checkpoints leave only PatchTST.
+            is a mean of `tiny`, a ridge, seasonal naive and a small PatchTST; with `attention`, `distribution` or
+            checkpoints it is this PatchTST alone.
         attention: kind of attention, a description, or a list with one of these for each layer.
         context_length: past steps that the model sees, L. ``auto`` takes the length between 24 and 512 from which a
             ridge has the lowest validation error, and the longest for a pretrained model.
@@ -76,8 +77,8 @@ class Forecaster:
             also choose the weights make intervals a little too narrow. A series too short for validation windows is
             calibrated by rolling origins in its last third, and a second model, fitted to the rows before.
         scaling: ``series`` standardises each series by its own mean and deviation, ``global`` all by one.
-        transform: of the target: ``log``, ``log1p``, ``box_cox``, or ``{kind: box_cox, lambda: 0.5}``. Forecasts stay
-            positive and quantiles stay exact; a point forecast by ``mse`` becomes about the median.
+        transform: transform of the target: ``log``, ``log1p``, ``box_cox``, or ``{kind: box_cox, lambda: 0.5}``.
+            Forecasts stay positive and quantiles stay exact; a point forecast by ``mse`` becomes about the median.
 
     Args: Data
         id_column: column, or columns, of the series id. Found if named ``unique_id`` or ``item_id``.

@@ -112,7 +112,7 @@ def open_model(folder: Path, names: Collection[str]) -> SavedModel:
     """Read a folder of `write`, or of a run, whose arguments must have these names; a `UserError` for any other."""
     restore_folder(folder, CONTENT)
     if not folder.is_dir():
-        what = "is a file, not a folder" if folder.exists() else "is not there"
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(f"{folder} {what}; valid are the folder of a saved forecaster and the folder of a run")
     run = RunFolder(folder)
     if run.best.exists():

@@ -133,7 +133,7 @@ class Analysis:
     @cached_property
     def models(self) -> Mapping[str, tuple[str, ...]]:
         """The models of each data set, in the order of its suite."""
-        listed = [name for suite in self.suites.values() for name in suite.arms]
+        listed = [name for suite in self.suites.values() for name in suite.models]
         by_dataset = self.runs.groupby("dataset")["model"]
         return {name: _ordered(by_dataset.get_group(name), listed) for name in self.datasets}
 
@@ -358,7 +358,7 @@ class Analysis:
         If a suite asked for it before the runs, it is the answer: over the data sets of the question, and corrected.
         """
         asked = {
-            (*one.question.arms, one.question.against): (one.estimate, one.verdict)
+            (*one.question.models, one.question.against): (one.estimate, one.verdict)
             for one in self.answers
             if isinstance(one.estimate, Claim) and len(one.data) >= FEWEST_SETS and one.question.posed_before
             if (one.question.metric, one.question.data, one.question.horizons) == ("mse", None, None)
@@ -397,12 +397,12 @@ class Analysis:
         return (*corrected, *(one for one in answers if not one.question.posed_before))
 
     def _answer(self, question: Question, data: Iterable[str]) -> Answer:
-        needed = {*question.arms, question.against}
+        needed = {*question.models, question.against}
         found = {}
         for one in data:
             horizons = [step for step in self.horizons[one] if question.horizons is None or step in question.horizons]
             if horizons and needed <= set(self.models[one]):
-                found[one] = self.difference(one, question.arms, question.against, question.metric, horizons)
+                found[one] = self.difference(one, question.models, question.against, question.metric, horizons)
         there = tuple(found)
         estimate: Difference | Claim | None = None
         if found:

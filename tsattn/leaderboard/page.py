@@ -130,12 +130,12 @@ def _mean_rows(analysis: Analysis, answers: Sequence[Answer]) -> dict[str, list[
     rows = {}
     for place, answer in enumerate(answers, start=1):
         question, estimate = answer.question, answer.estimate
-        names = [*question.arms, question.against]
+        names = [*question.models, question.against]
         predictors, attentions = zip(*(analysis.parts[name] for name in names), strict=True)
         if len(set(predictors)) == 1 and all(attentions):
             lines = [f"{predictors[0]}: {', '.join(attentions[:-1])}", f"/ {attentions[-1]}"]
         else:
-            lines = [*question.arms, f"/ {question.against}"]
+            lines = [*question.models, f"/ {question.against}"]
         where = [question.metric.upper()] if differ["metric"] else []
         if differ["horizons"]:
             where += [f"at {_listed(map(str, question.horizons)) if question.horizons else 'all horizons'}"]
@@ -246,11 +246,11 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
             found.setdefault(verdict, []).append(f"{dataset}{size}")
     if not found:
         return []
-    said, subject = [], f"Compared with the {_linear_name(analysis)}, `{reference}`"
-    for verdict in sorted(found, key=_rank):
-        names = found[verdict]
-        said.append(f"{subject} is {verdict} on {_listed(names) if len(names) < 3 else f'{len(names)} data sets'}.")
-        subject = "It"
+    by_verdict = [
+        f"{verdict} on {_listed(names) if len(names) < 3 else f'{len(names)} data sets'}"
+        for verdict, names in sorted(found.items(), key=lambda item: _rank(item[0]))
+    ]
+    said = [f"Compared with the {_linear_name(analysis)}, `{reference}` is {_listed(by_verdict)}."]
     known = {dataset: one for dataset, one in differences.items() if not math.isnan(one.estimate)}
     mean = over_data_sets(known, analysis.sources)
     if mean.sources >= FEWEST_SETS:
@@ -371,7 +371,7 @@ def _question(answer: Answer, estimate: Difference | Claim) -> list[str]:
         lacking = f", no interval on {_listed(out) if len(out) < 4 else len(out)}" if out else ""
         data = f"{number_of(len(answer.data), 'data set')}{sources}: {signs}{lacking}"
     p_value = "exploration" if answer.corrected is None else f"{answer.corrected:.2g}"
-    cells = [one.ask, ", ".join(map(_code, one.arms)), _code(one.against), data]
+    cells = [one.ask, ", ".join(map(_code, one.models)), _code(one.against), data]
     return [*cells, f"{one.metric.upper()} {interval_text(estimate)}", p_value, answer.verdict]
 
 

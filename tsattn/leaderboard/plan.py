@@ -14,7 +14,7 @@ from tsattn.experiments import Experiment
 from tsattn.experiments.configs import BACKBONE, get_at, paths, with_values
 from tsattn.experiments.experiment import fingerprint, user_errors
 from tsattn.leaderboard.records import LABELS
-from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
+from tsattn.leaderboard.suite import Mix, Suite, SuiteData, SuitePredictor, label
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
 from tsattn.predictors.ensemble import TRAINING_OPTIONS, Ensemble, member_name
 from tsattn.tuning import HeldData
@@ -40,7 +40,7 @@ class Entry:
     members: tuple[str, ...] = ()
 
     @property
-    def arm(self) -> str:
+    def model(self) -> str:
         """The predictor with its attention, as tables name it."""
         return label(self.predictor, self.attention)
 
@@ -51,7 +51,7 @@ class Entry:
 
     def __str__(self) -> str:
         """``ETTh1 96: patchtst, mlr, seed 1``."""
-        return f"{self.dataset} {self.horizon}: {self.arm}{'' if self.seed is None else f', seed {self.seed}'}"
+        return f"{self.dataset} {self.horizon}: {self.model}{'' if self.seed is None else f', seed {self.seed}'}"
 
 
 class Planner:
@@ -69,9 +69,9 @@ class Planner:
             entry
             for data in suite.data.values()
             for horizon in suite.horizons
-            for arm in suite.predictors.values()
-            for attention in self._attentions(suite, arm)
-            for entry in self._entries(suite, data, horizon, arm, attention)
+            for predictor in suite.predictors.values()
+            for attention in self._attentions(suite, predictor)
+            for entry in self._entries(suite, data, horizon, predictor, attention)
         ]
         orders: dict[str, Sequence[Any]] = {"dataset": [*suite.data], "horizon": suite.horizons}
         orders |= {"predictor": [*suite.predictors], "attention": ["", *suite.attentions]}
@@ -110,27 +110,29 @@ class Planner:
                     except UserError as error:
                         raise UserError(f"the attention {one.name} of the suite {suite.name}: {error}") from error
         data, horizon = next(iter(suite.data.values())), suite.horizons[0]
-        for arm in suite.predictors.values():
-            if arm.mix is None:
+        for predictor in suite.predictors.values():
+            if predictor.mix is None:
                 try:
-                    self._experiment(suite, data, horizon, arm, "")
+                    self._experiment(suite, data, horizon, predictor, "")
                 except UserError as error:
-                    raise UserError(f"the predictor {arm.name} of the suite {suite.name}: {error}") from error
+                    raise UserError(f"the predictor {predictor.name} of the suite {suite.name}: {error}") from error
 
-    def _attentions(self, suite: Suite, arm: Arm) -> list[str]:
+    def _attentions(self, suite: Suite, predictor: SuitePredictor) -> list[str]:
         """The attentions that a predictor is combined with; an empty name if it has no slot."""
-        parts = [arm] if arm.mix is None else [suite.predictors[name] for name in arm.mix.of]
-        has_slot = arm.has_attentions and any(map(_has_slot, parts))
+        parts = [predictor] if predictor.mix is None else [suite.predictors[name] for name in predictor.mix.of]
+        has_slot = predictor.has_attentions and any(map(_has_slot, parts))
         return list(suite.attentions) if has_slot and suite.attentions else [""]
 
-    def _entries(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Iterator[Entry]:
+    def _entries(
+        self, suite: Suite, data: SuiteData, horizon: int, predictor: SuitePredictor, attention: str
+    ) -> Iterator[Entry]:
         """All seeds of a predictor with its attention, on a data set at a horizon."""
-        seeds = suite.seeds_of(data.name, horizon, arm.name, attention)
+        seeds = suite.seeds_of(data.name, horizon, predictor.name, attention)
         if not seeds:
             return
-        blank = Entry(data.name, horizon, arm.name, attention, None)
+        blank = Entry(data.name, horizon, predictor.name, attention, None)
         try:
-            experiment = self._whole(suite, data, horizon, arm, attention)
+            experiment = self._whole(suite, data, horizon, predictor, attention)
             self.key(experiment)
             members = member_experiments(experiment, self._parsed).values()
             is_drawn = _is_trained(experiment)
@@ -149,29 +151,33 @@ class Planner:
                 members=tuple(map(self.key, alone)),
             )
 
-    def _whole(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
+    def _whole(
+        self, suite: Suite, data: SuiteData, horizon: int, predictor: SuitePredictor, attention: str
+    ) -> Experiment:
         """The experiment of a mix or of a single predictor, with the first seed."""
-        if arm.mix is None:
-            return self._experiment(suite, data, horizon, arm, attention)
-        mix = arm.mix
+        if predictor.mix is None:
+            return self._experiment(suite, data, horizon, predictor, attention)
+        mix = predictor.mix
         parts = {name: suite.predictors[name] for name in mix.of}
         experiments = {
             name: self._experiment(suite, data, horizon, part, attention if _has_slot(part) else "")
             for name, part in parts.items()
         }
-        text = json.dumps([arm.name, repr(mix), *(_text(one.to_dict()) for one in experiments.values())])
-        made: Experiment = self._once(text, lambda: mixed(arm.name, mix, experiments, self._parsed))
+        text = json.dumps([predictor.name, repr(mix), *(_text(one.to_dict()) for one in experiments.values())])
+        made: Experiment = self._once(text, lambda: mixed(predictor.name, mix, experiments, self._parsed))
         return made
 
-    def _experiment(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
+    def _experiment(
+        self, suite: Suite, data: SuiteData, horizon: int, predictor: SuitePredictor, attention: str
+    ) -> Experiment:
         """The experiment of a single predictor, with the first seed."""
         content = {
             "seed_everything": suite.first_seed,
             "data": {**data.data_module, "init_args": {**data.data_module["init_args"], "prediction_length": horizon}},
-            "model": {"backbone": arm.backbone},
+            "model": {"backbone": predictor.backbone},
             "trainer": {},
         }
-        values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {})}
+        values = {**suite.values, **data.values, **predictor.values, **predictor.by_data.get(data.name, {})}
         if attention:
             one = suite.attentions[attention]
             values = {_ATTENTION: one.by_data.get(data.name, one.description), **values}
@@ -241,10 +247,10 @@ def mixed(
     return whole
 
 
-def _has_slot(arm: Arm) -> bool:
-    if arm.mix is not None or not arm.has_attentions:
+def _has_slot(predictor: SuitePredictor) -> bool:
+    if predictor.mix is not None or not predictor.has_attentions:
         return False
-    kind, _, _ = named_predictor(arm.backbone)
+    kind, _, _ = named_predictor(predictor.backbone)
     return "attention" in predictor_arguments(kind)
 
 

@@ -57,9 +57,9 @@ class Runner:
         before = self._written_rows()
         self._recorded = {row["key"]: row for row in before if row["status"] == "done"}
         planned = {entry.key for entry in self._whole}
-        unplanned = {_arm(entry.labels) for entry in self._whole if entry.reason}  # as without its data set
+        unplanned = {_model(entry.labels) for entry in self._whole if entry.reason}  # as without its data set
         others = [row for row in before if row["key"] not in planned]
-        self._kept = [row for row in others if _arm(row) in unplanned]
+        self._kept = [row for row in others if _model(row) in unplanned]
         self._gone = len(others) - len(self._kept)
         self._seconds = np.zeros(2)  # of runs that this process has started, and of their fits
         self._written = time.monotonic()
@@ -258,5 +258,5 @@ def _alike(entry: Entry) -> list[tuple[Any, ...]]:
     return [tuple(getattr(entry, name) for name in names) for names in _ALIKE]
 
 
-def _arm(row: Any) -> tuple[Any, ...]:
+def _model(row: Any) -> tuple[Any, ...]:
     return tuple(row[name] for name in LABELS if name != "seed")

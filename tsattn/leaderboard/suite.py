@@ -23,7 +23,7 @@
       patchtst+ridge:
         mix: {of: [patchtst, ridge], weights: [0.5, 0.5]}   # `seeds: 5` is the mean of five trainings
     questions:                          # written before the suite runs
-      - {ask: "Does mlr help?", arms: ["patchtst, mlr"], against: "patchtst, standard"}
+      - {ask: "Does mlr help?", models: ["patchtst, mlr"], against: "patchtst, standard"}
 """
 
 from __future__ import annotations
@@ -60,51 +60,51 @@ def _limits_but(own: str) -> dict[str, str]:
 
 KEYS = {
     "Keys": {
-        "data": "the data sets, a list: the name of a public one, or a mapping (see below)",
-        "horizons": "steps to forecast, a list, the most important first",
-        "seeds": "how many seeds, or a number for each horizon: `{96: 5, 720: 3}`; 1 by default",
-        "predictors": "a mapping of names to predictors: a kind, an import path, or a mapping (see below)",
-        "attentions": "a mapping of names to attentions: a kind, a description, or a mapping (see below)",
-        "values": "of all experiments, by the dotted paths of a configuration: `{data.context_length: 512}`",
-        "questions": "what the suite is to answer, a list of mappings (see below), written before it runs",
+        "data": "list of data sets: the name of a public one, or a mapping (see below)",
+        "horizons": "list of steps to forecast, the most important first",
+        "seeds": "number of seeds, or a number for each horizon: `{96: 5, 720: 3}`; 1 by default",
+        "predictors": "names of predictors, each with a kind, an import path, or a mapping (see below)",
+        "attentions": "names of attentions, each with a kind, a description, or a mapping (see below)",
+        "values": "values of all runs, by the dotted paths of a configuration: `{data.context_length: 512}`",
+        "questions": "list of questions to answer (see below), written before the suite runs",
         "margin": "differences below it count as equal; 0.01 (1 %) by default",
-        "first_seed": "the number of the first seed; 1 by default",
-        "caveats": "sentences that the report prints, a list",
-        "order": "of the runs, what changes least first: a list of seed, horizon, dataset, predictor and attention",
+        "first_seed": "number of the first seed; 1 by default",
+        "caveats": "list of sentences that the report prints",
+        "order": "order of the runs: list of seed, horizon, dataset, predictor and attention, the slowest first",
     },
     "A data set": {
-        "name": "of the data set, a public one if there is no `class_path`",
-        "class_path": "the class that reads another: `CSVDataModule`",
+        "name": "name of the data set; a public one without `class_path`",
+        "class_path": "class that reads other data: `CSVDataModule`",
         "init_args": "its arguments: `{path: shops.csv, target: [sales]}`",
-        "source": "where the data come from, its name by default; data sets of one source count as one in means",
-        "values": "of all experiments on it, by dotted paths",
+        "source": "where the data come from, by default their name; data sets of one source count as one in means",
+        "values": "values of its runs, by dotted paths",
         **_limits_but("data"),
     },
     "A predictor": {
-        "backbone": "its description, which each attention is put into",
-        "mix": "instead: an ensemble of other predictors of the suite, which are not trained a second time",
-        "values": "of its experiments, by dotted paths",
-        "by_data": "values in place of these on one data set: `{weather: {trainer.max_steps: 800}}`",
+        "backbone": "description of the model; each attention takes its place there",
+        "mix": "instead of `backbone`: an ensemble of other predictors of the suite, which are not trained again",
+        "values": "values of its runs, by dotted paths",
+        "by_data": "other values on one data set: `{weather: {trainer.max_steps: 800}}`",
         **_limits_but("predictors"),
-        "attentions": "those that it is run with; `none` leaves its description as it is; all by default",
+        "attentions": "list of attentions to run it with, all by default; `none` leaves its description as it is",
     },
     "A mix": {
-        "of": "the names of the predictors, a list",
-        "weights": "a number for each, or `validation`, whose errors decide as in `auto`; equal ones by default",
-        "seeds": "the mean of so many trainings of each; 1 by default",
+        "of": "list of predictors, by name",
+        "weights": "list of numbers, or `validation`: by validation errors, as in `auto`; equal by default",
+        "seeds": "number of trainings of each, which are averaged; 1 by default",
     },
     "An attention": {
-        "attention": "a kind or a description",
-        "by_data": "another description on one data set: `{weather: {kind: mlr, ranks: [4, 4]}}`",
+        "attention": "kind or description",
+        "by_data": "other description on one data set: `{weather: {kind: mlr, ranks: [4, 4]}}`",
         **_limits_but("attentions"),
     },
     "A question": {
-        "ask": "the question, as a sentence",
-        "arms": "whose mean is compared, a list of names such as `patchtst, mlr`",
-        "against": "what they are compared with, an arm",
+        "ask": "question, a sentence",
+        "models": "list of models whose mean is compared, such as `patchtst, mlr`",
+        "against": "model that they are compared with",
         "metric": "`mse` or `mae`; `mse` by default",
-        "data": "on these data sets of the suite; all by default",
-        "horizons": "at these horizons of the suite; all by default",
+        "data": "list of data sets; all by default",
+        "horizons": "list of horizons; all by default",
         "posed": "`before` the runs, or `after` their results were seen; `before` by default",
     },
 }
@@ -160,7 +160,7 @@ class Mix:
 
 
 @dataclass(frozen=True)
-class Arm:
+class SuitePredictor:
     """A predictor and how it is trained.
 
     A mix has no `backbone`. `by_data` overrides `values` on a data set; `has_attentions` says whether each attention of
@@ -177,7 +177,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class AttentionArm:
+class SuiteAttention:
     """An attention: its name in tables, its description, and descriptions that replace it on a data set."""
 
     name: str
@@ -188,13 +188,13 @@ class AttentionArm:
 
 @dataclass(frozen=True)
 class Question:
-    """A question of a suite: does the mean log error of `arms` differ from the log error of `against`?
+    """A question of a suite: does the mean log error of `models` differ from the log error of `against`?
 
     None stands for all `data` or `horizons`. A question that was posed after the runs is exploration.
     """
 
     ask: str
-    arms: tuple[str, ...]
+    models: tuple[str, ...]
     against: str
     metric: str = "mse"
     data: tuple[str, ...] | None = None
@@ -213,9 +213,9 @@ class Suite:
     name: str
     data: Mapping[str, SuiteData]
     horizons: tuple[int, ...]
-    predictors: Mapping[str, Arm]
+    predictors: Mapping[str, SuitePredictor]
     seeds: Mapping[int, int]
-    attentions: Mapping[str, AttentionArm] = field(default_factory=dict)
+    attentions: Mapping[str, SuiteAttention] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
     margin: float = 0.01
@@ -259,7 +259,7 @@ class Suite:
             data=_named([_data(one) for one in _checked_list(given["data"], "data")]),
             horizons=horizons,
             seeds=seeds,
-            predictors={name: _arm(name, one) for name, one in _map(given["predictors"], "predictors").items()},
+            predictors={name: _predictor(name, one) for name, one in _map(given["predictors"], "predictors").items()},
             attentions={
                 name: _attention(name, one) for name, one in _map(given.get("attentions"), "attentions").items()
             },
@@ -275,7 +275,7 @@ class Suite:
         return suite
 
     @property
-    def arms(self) -> list[str]:
+    def models(self) -> list[str]:
         """Names of all predictors, alone and with each attention, whether they are run or not."""
         return [label(name, attention) for name in self.predictors for attention in ("", *self.attentions)]
 
@@ -298,7 +298,7 @@ class Suite:
                     raise UserError(f"the suite {self.name} has no {name} in {key}{hint}; it has {valid}")
             chosen[key] = tuple(asked) if key == "horizons" else {name: known[name] for name in asked}
         if "predictors" in chosen:
-            mixes = [arm.mix for arm in chosen["predictors"].values() if arm.mix is not None]
+            mixes = [predictor.mix for predictor in chosen["predictors"].values() if predictor.mix is not None]
             members = {name: self.predictors[name] for mix in mixes for name in mix.of}
             chosen["predictors"] = {**members, **chosen["predictors"]}
         seeds = parts.get("seeds")
@@ -318,18 +318,18 @@ class Suite:
         for name in (*self.data, *self.predictors, *self.attentions):
             if "," in name:
                 raise UserError(f"the name {name!r} has a comma, which joins names of predictors and attentions")
-        parts: list[SuiteData | Arm | AttentionArm] = [*self.data.values(), *self.predictors.values()]
+        parts: list[SuiteData | SuitePredictor | SuiteAttention] = [*self.data.values(), *self.predictors.values()]
         for part in (*parts, *self.attentions.values()):
             for key in ("horizons", "data", "predictors", "attentions"):
                 _check_names(f"{part.name} is restricted to", getattr(part.limits, key) or (), getattr(self, key), key)
             _check_names(f"by_data of {part.name} names", getattr(part, "by_data", ()), self.data, "data")
-        single = [name for name, arm in self.predictors.items() if arm.mix is None]
-        for arm in self.predictors.values():
-            if arm.mix is not None:
-                _check_names(f"the mix {arm.name} is of", arm.mix.of, single, "predictors, mixes aside")
+        single = [name for name, predictor in self.predictors.items() if predictor.mix is None]
+        for predictor in self.predictors.values():
+            if predictor.mix is not None:
+                _check_names(f"the mix {predictor.name} is of", predictor.mix.of, single, "predictors, mixes aside")
         for question in self.questions:
             what = f"the question {question.ask!r} names"
-            _check_names(what, (*question.arms, question.against), self.arms, "the arms of the suite")
+            _check_names(what, (*question.models, question.against), self.models, "the models of the suite")
             _check_names(what, question.data or (), self.data, "data")
             _check_names(what, question.horizons or (), self.horizons, "horizons")
 
@@ -374,7 +374,7 @@ def _data(given: Any) -> SuiteData:
     return SuiteData(name, data_module, values, _limits(given, name), str(source).strip())
 
 
-def _arm(name: str, given: Any) -> Arm:
+def _predictor(name: str, given: Any) -> SuitePredictor:
     given = {"backbone": given} if isinstance(given, str) else given
     _checked(given, "A predictor", f"the predictor {name}")
     if ("backbone" in given) == ("mix" in given):
@@ -390,7 +390,7 @@ def _arm(name: str, given: Any) -> Arm:
             raise UserError(f"{name} is a mean of seeds already: give seeds in its mix only")
         limits["seeds"] = 1
     by_data = _map(given.get("by_data"), f"by_data of {name}")
-    return Arm(
+    return SuitePredictor(
         name=name,
         backbone=backbone,
         values=_values(given.get("values"), f"values of {name}"),
@@ -419,19 +419,19 @@ def _mix(name: str, given: Any) -> Mix:
     return Mix(tuple(map(str, of)), tuple(map(float, weights)) if isinstance(weights, list) else weights, seeds)
 
 
-def _attention(name: str, given: Any) -> AttentionArm:
+def _attention(name: str, given: Any) -> SuiteAttention:
     if isinstance(given, Mapping) and "attention" in given:
         _checked(given, "An attention", f"the attention {name}")
         by_data = _map(given.get("by_data"), f"by_data of {name}")
-        return AttentionArm(name, given["attention"], by_data, _limits(given, name))
+        return SuiteAttention(name, given["attention"], by_data, _limits(given, name))
     if not isinstance(given, str | Mapping):
         raise UserError(f"the attention {name} must be a kind or a description, not {shown(given)}")
-    return AttentionArm(name, given)
+    return SuiteAttention(name, given)
 
 
 def _question(given: Any) -> Question:
     _checked(given, "A question", "a question")
-    for key in ("ask", "arms", "against"):
+    for key in ("ask", "models", "against"):
         if not given.get(key):
             raise UserError(f"a question needs {key}")
     metric, posed = given.get("metric", "mse"), given.get("posed", "before")
@@ -439,13 +439,13 @@ def _question(given: Any) -> Question:
         raise UserError(f"metric of a question must be mse or mae, not {shown(metric)}")
     if posed not in ("before", "after"):
         raise UserError(f"posed of a question must be before or after, not {shown(posed)}")
-    arms, against = _names(given["arms"], "arms of a question"), str(given["against"])
-    if len({*arms, against}) <= len(arms):
-        raise UserError(f"a question must name each arm once, not {one_of(arms)} against {against}")
+    models, against = _names(given["models"], "models of a question"), str(given["against"])
+    if len({*models, against}) <= len(models):
+        raise UserError(f"a question must name each model once, not {one_of(models)} against {against}")
     limits = _limits({key: given.get(key) for key in ("data", "horizons")}, "a question")
     return Question(
         ask=" ".join(str(given["ask"]).split()),
-        arms=arms,
+        models=models,
         against=against,
         metric=metric,
         data=limits.data,

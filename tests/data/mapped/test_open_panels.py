@@ -207,7 +207,7 @@ def test_rows_are_named_by_the_line_of_their_own_file(tmp_path: Path) -> None:
 def test_paths_that_cannot_be_converted(tmp_path: Path, path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name, content, message in (
-        ("none.parquet", None, "is not there"),
+        ("none.parquet", None, "does not exist"),
         ("empty", None, "has no .csv"),
         ("junk.parquet", b"PAR1 no such thing", "is damaged or cut"),
         ("cut.parquet", path.read_bytes()[:-100], "is damaged or cut"),

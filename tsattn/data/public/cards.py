@@ -194,7 +194,7 @@ def fetch(card: Card, root: Path) -> Path:
             whole.replace(path)  # the file is complete or missing
     except requests.exceptions.RequestException as error:
         mend = f"put the file {card.file} into {root}"
-        raise UserError(f"{path} is not there, and {card.url} cannot be reached to download it; {mend}") from error
+        raise UserError(f"{path} does not exist, and {card.url} cannot be reached to download it; {mend}") from error
     except (ValueError, EOFError, gzip.BadGzipFile) as error:
         says = "was cut short or altered (its sha256 differs); try again"
         raise UserError(f"the download of {card.file} from {card.url} {says}") from error

@@ -1,4 +1,4 @@
-"""Forecasting arms at what validation chose, compared by paired differences of their errors, and their report."""
+"""Forecasting models at what validation chose, compared by paired differences of their errors, and their report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tsattn.leaderboard.suite import Suite, label
 TABLES = ["dataset", "horizon"]  # runs that are compared have these in common
 
 _CHOSEN = "chosen"  # name of all predictors, whichever of them validation chose
-_ARM = [*TABLES, "attention"]
+_MODEL = [*TABLES, "attention"]
 _PAIR = ["dataset", "horizons", "attention", "against"]
 _INTERVAL = ["percent", "percent_low", "percent_high"]
 _WITHOUT_NETWORK = {"ridge": "the ridge", "seasonal_naive": "seasonal naive"}
@@ -28,11 +28,11 @@ _RULE = (
     "holds: better on most data and worse on none; refuted at this size: worse on most and better on none; else "
     "undecided. Better and worse are those of the interval of 95 % of the mean over horizons, over windows, which are "
     "paired, and seeds, and of its p-value, corrected for all comparisons of these claims (Holm); nothing is decided "
-    f"by an arm that is worse {BEHIND} at most horizons"
+    f"by a model that is worse {BEHIND} at most horizons"
 )
 _LEGEND = (
     "MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the standard "
-    "deviation over these; `%` is the {metric} beside that of standard attention, with its paired interval; `tried` is "
+    "deviation over these; `%` is the {metric} compared with standard attention, with its paired interval; `tried` is "
     "{tried} one was chosen. "
     f"{EDGE} `seconds` is the time of training with its validation, the mean of the seeds; `time` is that of a "
     "step over that of a step of standard attention, medians of the seeds; `flops` are those of the matrix products of "
@@ -40,7 +40,7 @@ _LEGEND = (
     "claims are corrected for the number of all their comparisons."
 )
 _CAPTION = (
-    "The {metric} beside that of standard attention{by}, with intervals of 95 %; green where all of it lies below 0 "
+    "The {metric} compared with standard attention{by}, with intervals of 95 %; green where all of it lies below 0 "
     "and red where all of it lies above."
 )
 
@@ -57,15 +57,15 @@ def forecast_report(
     by: str = "",
 ) -> PaperReport:
     """Report an experiment on forecasts; all comparisons of the questions of its suite are one family (Holm)."""
-    chosen, upper = chosen_arms(records, metric), metric.upper()
-    compared = beside(records, chosen, STANDARD, metric)
-    claims, table = answered(records, chosen, suite, metric), arms_table(records, chosen, compared)
+    chosen, upper = chosen_models(records, metric), metric.upper()
+    compared = differences(records, chosen, STANDARD, metric)
+    claims, table = answered(records, chosen, suite, metric), models_table(records, chosen, compared)
     legend, caption = _LEGEND.format(metric=upper, tried=tried), _CAPTION.format(metric=upper, by=by)
     figure = relative_figure(compared, STANDARD, metric)
     return PaperReport(title, doc, claims, table, legend, figure, caption, differs(chosen))
 
 
-def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
+def chosen_models(records: Records, metric: str) -> pd.DataFrame:
     """Choose the learning rate and number of steps of each attention and table by validation; standard attention first.
 
     Raises:
@@ -73,50 +73,50 @@ def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
     """
     runs = runs_of(records)
     attended = runs[(runs["attention"] != "") & (runs["status"] != "does not apply")]
-    chosen = chosen_by_validation(attended, _ARM, ["learning_rate", "steps"], f"validation_{metric}")
+    chosen = chosen_by_validation(attended, _MODEL, ["learning_rate", "steps"], f"validation_{metric}")
     if chosen.empty:
         raise UserError("no attention is done with all its seeds, so there is nothing to report")
     is_other = chosen["attention"] != STANDARD
     return chosen.assign(is_other=is_other).sort_values([*TABLES, "is_other", "attention", "seed"], ignore_index=True)
 
 
-def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
+def differences(records: Records, chosen: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
     """Compare all attentions with one, table by table."""
-    known = list(chosen[_ARM].drop_duplicates().itertuples(index=False, name=None))
+    known = list(chosen[_MODEL].drop_duplicates().itertuples(index=False, name=None))
     pairs = [
-        (dataset, (horizon,), arm, reference)
-        for dataset, horizon, arm in known
-        if arm != reference and (dataset, horizon, reference) in known
+        (dataset, (horizon,), model, reference)
+        for dataset, horizon, model in known
+        if model != reference and (dataset, horizon, reference) in known
     ]
     compared = _compared(records, chosen, pairs, metric)
     return compared.assign(horizon=[one[0] for one in compared["horizons"]])
 
 
-def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[str]:
+def compared_with_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[str]:
     """Say in a sentence how many errors lie below those of the ridge and of seasonal naive, where they were run."""
-    runs, arms = runs_of(records), chosen.groupby(_ARM)[metric].mean()
+    runs, models = runs_of(records), chosen.groupby(_MODEL)[metric].mean()
     said = []
     for predictor, what in _WITHOUT_NETWORK.items():
         own = runs[(runs["predictor"] == predictor) & (runs["status"] == "done")].set_index(TABLES)[metric]
-        known = arms[[table in own.index for table in arms.index.droplevel("attention")]]
+        known = models[[table in own.index for table in models.index.droplevel("attention")]]
         if not known.empty:
             below = int((known.to_numpy() < own.loc[[name[:-1] for name in known.index]].to_numpy()).sum())
-            count = f"{below or 'none'} of {len(known)} errors of an arm {'lies' if below <= 1 else 'lie'} below"
-            said.append(f"Beside {what}, which takes no network, {count}.")
+            count = f"{below or 'None'} of {len(known)} models {'has' if below <= 1 else 'have'}"
+            said.append(f"{count} a lower error than {what}.")
     return [f"{' '.join(said)} Attentions are compared here, not models."] if said else []
 
 
 def answered(records: Records, chosen: pd.DataFrame, suite: Suite, metric: str) -> list[Claim]:
-    """Answer the questions of a suite, data by data; their arms are attentions, whatever predictor is named."""
-    edges = chosen.groupby(_ARM)["is_edge"].first()
+    """Answer the questions of a suite, data by data; their models are attentions, whatever predictor is named."""
+    edges = chosen.groupby(_MODEL)["is_edge"].first()
     asked: dict[str, list[tuple[str, tuple[int, ...], str, str]]] = {}
     for question in suite.questions:
-        arm, other = (name.rpartition(", ")[2] for name in (*question.arms, question.against))
+        model, other = (name.rpartition(", ")[2] for name in (*question.models, question.against))
         asked[question.ask] = []
         for dataset, part in chosen.groupby("dataset", sort=False):
-            of_arm, of_other = (set(part.loc[part["attention"] == name, "horizon"]) for name in (arm, other))
-            if both := tuple(sorted(of_arm & of_other)):
-                asked[question.ask].append((str(dataset), both, arm, other))
+            of_model, of_other = (set(part.loc[part["attention"] == name, "horizon"]) for name in (model, other))
+            if both := tuple(sorted(of_model & of_other)):
+                asked[question.ask].append((str(dataset), both, model, other))
     compared = _compared(
         records, chosen, list(dict.fromkeys(pair for pairs in asked.values() for pair in pairs)), metric
     )
@@ -152,8 +152,8 @@ def _compared(
     rows = {row["key"]: {**row, "predictor": _CHOSEN} for row in records.table.to_pylist() if row["key"] in keys}
     analysis = Analysis(Records.of(rows.values()))
     found = [
-        analysis.difference(dataset, [label(_CHOSEN, arm)], label(_CHOSEN, other), metric, list(horizons))
-        for dataset, horizons, arm, other in pairs
+        analysis.difference(dataset, [label(_CHOSEN, model)], label(_CHOSEN, other), metric, list(horizons))
+        for dataset, horizons, model, other in pairs
     ]
     compared = []
     for pair, one, p in zip(pairs, found, holm([one.p_value for one in found]), strict=True):
@@ -163,14 +163,15 @@ def _compared(
     return pd.DataFrame(compared, columns=[*_PAIR, *_INTERVAL, "seeds", "verdict"])
 
 
-def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a table and arm, those without attention at the end, with the difference from the reference."""
-    differences = {tuple(row[name] for name in _ARM): row for row in compared.to_dict("records")}
-    of_step = (chosen["seconds"].astype("float64") / chosen["steps"]).groupby([chosen[name] for name in _ARM]).median()
+def models_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a table and model, those without attention at the end, with the difference from the reference."""
+    by_model = {tuple(row[name] for name in _MODEL): row for row in compared.to_dict("records")}
+    seconds = chosen["seconds"].astype("float64") / chosen["steps"]
+    of_step = seconds.groupby([chosen[name] for name in _MODEL]).median()
     rows = []
-    for (dataset, horizon, attention), part in chosen.groupby(_ARM, sort=False):
-        difference, first = differences.get((dataset, horizon, attention), {}), part.iloc[0]
-        row = {"data": dataset, "horizon": int(horizon), "arm": attention}
+    for (dataset, horizon, attention), part in chosen.groupby(_MODEL, sort=False):
+        difference, first = by_model.get((dataset, horizon, attention), {}), part.iloc[0]
+        row = {"data": dataset, "horizon": int(horizon), "model": attention}
         row |= {"MSE": part["mse"].mean(), "spread": part["mse"].std()}
         row |= {"MAE": part["mae"].mean(), "spread of MAE": part["mae"].std()}
         row |= dict(zip(("%", "from", "to"), map(difference.get, _INTERVAL), strict=True))
@@ -182,7 +183,7 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
         rows.append({**row, "time": of_step[dataset, horizon, attention] / standard})
     runs = runs_of(records)
     for one in runs[(runs["attention"] == "") & (runs["status"] == "done")].itertuples():
-        row = {"data": one.dataset, "horizon": int(one.horizon), "arm": one.predictor, "edge": ""}
+        row = {"data": one.dataset, "horizon": int(one.horizon), "model": one.predictor, "edge": ""}
         rows.append({**row, "MSE": one.mse, "MAE": one.mae})
     table = pd.DataFrame(rows)
     place = table.groupby(["data", "horizon"], sort=False).ngroup()  # tables in order, each with its ridge at the end
@@ -202,7 +203,7 @@ def relative_figure(compared: pd.DataFrame, reference: str, metric: str) -> Figu
             ax.plot([row.percent_low, row.percent_high], [place, place], color=colour, lw=2)
             ax.plot(row.percent, place, "o", color=colour)
         ax.axvline(0, color="0.7", lw=1, zorder=0)
-        ax.set(title=f"{dataset}, {horizon}", xlabel=f"{metric.upper()} beside {reference}, %")
+        ax.set(title=f"{dataset}, {horizon}", xlabel=f"{metric.upper()} compared with {reference}, %")
     axes[0].set_yticks(range(len(attentions)), attentions)
     axes[0].invert_yaxis()
     return figure
