@@ -348,9 +348,11 @@ def test_tasks_of_the_arena_are_those_of_its_suite() -> None:
     tasks = yaml.safe_load(arena.TASKS.read_text())
     suite = read_suite(find_config("arena", "suite", "suites"))
     assert {*suite.data} == {*tasks["public"], *tasks["packages"], *(task.name for task in panel.TASKS)}
-    assert all(data.source["init_args"]["path"] == f"build/arena/{name}.parquet" for name, data in suite.data.items())
+    assert all(
+        data.data_module["init_args"]["path"] == f"build/arena/{name}.parquet" for name, data in suite.data.items()
+    )
     assert len(suite.data) >= 48
-    assert len({data.group for data in suite.data.values()}) >= 12
+    assert len({data.source for data in suite.data.values()}) >= 12
 
 
 def test_a_task_of_the_arena_has_all_steps() -> None:

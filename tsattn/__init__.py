@@ -26,11 +26,19 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    **{"attention": "Attention build_attention", "backbones": "Backbone build_backbone", "batch": "Batch"},
-    **{"data": "CO2DataModule CSVDataModule ForecastDataModule FrameDataModule PublicDataModule"},
-    **{"diagnosis": "diagnose", "errors": "UserError", "experiments": "Experiment Result resume run"},
-    **{"forecaster": "Forecaster load", "leaderboard.compare": "compare", "scaler": "Scaler", "task": "Output Task"},
-    **{"predictors": "Predictor build_predictor", "training": "ForecastingModule"},
+    "tsattn.attention": ("Attention", "build_attention"),
+    "tsattn.backbones": ("Backbone", "build_backbone"),
+    "tsattn.batch": ("Batch",),
+    "tsattn.data": ("CO2DataModule", "CSVDataModule", "ForecastDataModule", "FrameDataModule", "PublicDataModule"),
+    "tsattn.experiments": ("Experiment", "Result", "resume", "run"),
+    "tsattn.forecaster": ("Forecaster", "load"),
+    "tsattn.training": ("ForecastingModule",),
+    "tsattn.task": ("Output", "Task"),
+    "tsattn.predictors": ("Predictor", "build_predictor"),
+    "tsattn.scaler": ("Scaler",),
+    "tsattn.errors": ("UserError",),
+    "tsattn.leaderboard.compare": ("compare",),
+    "tsattn.diagnosis": ("diagnose",),
 }
 
 __all__ = ["Attention", "Backbone", "Batch", "CO2DataModule", "CSVDataModule", "Experiment", "ForecastDataModule"]
@@ -43,8 +51,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":  # the one in pyproject.toml
         return importlib.import_module("importlib.metadata").version("tsattn")
     for home, names in _HOMES.items():
-        if name in names.split():
-            return getattr(importlib.import_module(f"tsattn.{home}"), name)
+        if name in names:
+            return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'tsattn' has no attribute {name!r}")
 
 

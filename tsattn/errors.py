@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from numbers import Real
 from pathlib import Path
@@ -137,19 +136,10 @@ _is_quiet = ContextVar("_is_quiet", default=False)
 logging.getLogger("tsattn").addFilter(lambda record: not _is_quiet.get())
 
 
-def quiet(is_quiet: bool = True) -> AbstractContextManager[None]:
-    """Stop logs of ``tsattn`` from this thread, such as for rows that are read twice; False changes nothing."""
-    return _set_quiet(is_quiet or _is_quiet.get())
-
-
-def aloud() -> AbstractContextManager[None]:
-    """Turn logs of ``tsattn`` from this thread on, also within `quiet`."""
-    return _set_quiet(False)
-
-
 @contextlib.contextmanager
-def _set_quiet(is_quiet: bool) -> Iterator[None]:
-    token = _is_quiet.set(is_quiet)
+def quiet(is_quiet: bool = True, *, lifted: bool = False) -> Iterator[None]:
+    """Stop logs of ``tsattn`` from this thread, such as for rows read twice; `lifted` turns them on within another."""
+    token = _is_quiet.set(not lifted and (is_quiet or _is_quiet.get()))
     try:
         yield
     finally:
@@ -160,7 +150,8 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether this is an error of an allocator, also of torch's, or the `UserError` that was made of it."""
     if isinstance(error, UserError):
         return is_out_of_memory(error.__cause__)
-    return isinstance(error, MemoryError) or bool(re.search("allocate memory|out of memory", str(error)))
+    is_torch = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error)) is not None
+    return is_torch or isinstance(error, MemoryError)
 
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")

@@ -112,7 +112,7 @@ def _heads(d_model: int) -> int:
 def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
     """Return the flops of a forward pass over T characters, in closed form, without the embedding and the read-out.
 
-    One multiply-add is 2 flops. Of all models alike only pairs that a token may see are counted, so that closed forms,
+    One multiply-add is 2 flops. Of every model only pairs that a token may see are counted, so that closed forms,
     which count a square whole, are halved.
     """
     D = backbone["d_model"]

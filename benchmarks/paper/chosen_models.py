@@ -101,9 +101,9 @@ def compared_with_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> 
         known = models[[table in own.index for table in models.index.droplevel("attention")]]
         if not known.empty:
             below = int((known.to_numpy() < own.loc[[name[:-1] for name in known.index]].to_numpy()).sum())
-            count = f"{below or 'None'} of {len(known)} models {'has' if below <= 1 else 'have'}"
-            said.append(f"{count} a lower error than {what}.")
-    return [f"{' '.join(said)} Attentions are compared here, not models."] if said else []
+            count = f"{below or 'None'} of {len(known)} errors {'is' if below <= 1 else 'are'}"
+            said.append(f"{count} below the error of {what}.")
+    return [f"{' '.join(said)} Attentions are compared here, with one network."] if said else []
 
 
 def answered(records: Records, chosen: pd.DataFrame, suite: Suite, metric: str) -> list[Claim]:

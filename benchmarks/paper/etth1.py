@@ -4,7 +4,7 @@
 
 Encoder transformers of two layers, whose tokens are single hours of all channels, forecast ETTh1 with standard
 attention, MLR attention of 2, 4 and 8 levels, MLR attention whose blocks are the days of the calendar, sliding windows
-and BTT. For every model alike the learning rate, one of a few, and the number of steps at that rate, 200 or 1000, have
+and BTT. For every model the learning rate, one of a few, and the number of steps at that rate, 200 or 1000, have
 the least validation error, mean of three seeds.
 """
 

@@ -45,11 +45,11 @@ def attentions_of(T: int) -> dict[str, Description]:
     """Return the attentions of the suite whose pieces have T characters, else the next longer, if any."""
     small, large = SUITES
     suite = small if max(small.horizons) >= T else large
-    return {name: model.description for name, model in suite.attentions.items()}
+    return {name: one.description for name, one in suite.attentions.items()}
 
 
-def measured(T: int, width: int, timing: Timing, *, without: bool = False) -> pd.DataFrame:
-    """Time whole pieces of T characters, a row an attention; `without` times standard attention without caches, too.
+def measured(T: int, width: int, timing: Timing, *, no_cache: bool = False) -> pd.DataFrame:
+    """Time whole pieces of T characters, a row an attention; `no_cache` times standard attention without caches, too.
 
     Raises:
         RuntimeError: if a model comes to other scores with caches than without.
@@ -61,7 +61,7 @@ def measured(T: int, width: int, timing: Timing, *, without: bool = False) -> pd
         models[name] = CharacterTransformer(task, Output(), **sizes, attention=attention).eval()
         check_caches(name, models[name])
     runs = {name: partial(_write, model, True) for name, model in models.items()}
-    runs |= {"standard, no cache": partial(_write, models["standard"], False)} if without else {}
+    runs |= {"standard, no cache": partial(_write, models["standard"], False)} if no_cache else {}
     rounds = [take_turns(runs, timing, cpu_clock)[0] for _ in range(ROUNDS)]
     rows = []
     for name in runs:
@@ -207,7 +207,7 @@ def main(words: Sequence[str] | None = None) -> int:
         options,
         {"width": width, "seconds": options.seconds, "layers": _LAYERS},
         ("T", lengths),
-        lambda T: measured(T, width, Timing(options.seconds), without=lengths[0] == T),
+        lambda T: measured(T, width, Timing(options.seconds), no_cache=lengths[0] == T),
         lambda rows: report(rows, width),
         f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {width}",
     )

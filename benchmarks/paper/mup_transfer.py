@@ -71,7 +71,7 @@ def _least_errors(means: pd.DataFrame) -> str:
     errors = chosen.pivot_table(index=["kind", "width"], columns="mup", values="error").dropna()
     above = int((errors[True] > errors[False]).sum())
     return (
-        f"By the rules the error at the best rate is above that by plain rates in {above} of {len(errors)} pairs of an "
+        f"By the rules the error at the best rate is above that by plain rates in {above} of {len(errors)} pairs of a "
         "model and a width: what is asked is where the best rate lies, not which is better."
     )
 

@@ -115,6 +115,8 @@ datasets diagnose x.csv y.csv :: unknown argument y.csv; valid: --id_column
 datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
 datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv does not exist
+train sales.csv :: unknown command 'train' (did you mean fit?)
+evaluate --run r :: unknown command 'evaluate' (did you mean test?)
 forecast sales.csv :: unknown command 'forecast' (did you mean `fit FILE`, then `predict --run DIR`?)
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/arena.yaml
 benchmark --suite none :: no suite none: neither a file nor one of accuracy, arena, classic

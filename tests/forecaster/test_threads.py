@@ -16,7 +16,7 @@ import torch
 
 import tsattn
 from tests.forecaster.toys import SMALL, frame_of
-from tsattn.errors import UserError, aloud, quiet
+from tsattn.errors import UserError, quiet
 from tsattn.forecaster import Forecaster, predict_dataset
 from tsattn.training.execution import quiet_lightning
 
@@ -97,7 +97,7 @@ def test_quiet_that_is_off_changes_nothing(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level("WARNING", "tsattn"), quiet():
         with quiet(False):
             logger.warning("hidden")
-        with aloud():
+        with quiet(lifted=True):
             logger.warning("said")
     assert caplog.messages == ["said"]
 

@@ -87,8 +87,8 @@ def test_data_sets_share_a_source_by_its_name(tmp_path: Path) -> None:
     given = {"co2": None, "b": " north ", "c": "north", "d": 7, "e": "7", "f": "co2"}
     data = [{"name": name, "class_path": "X", "source": source} for name, source in given.items()]
     made = suite(tmp_path, data=[*data, {"name": "g", "class_path": "X"}])
-    groups = {"co2": "co2", "b": "north", "c": "north", "d": "7", "e": "7", "f": "co2", "g": "g"}
-    assert {name: one.group for name, one in made.data.items()} == groups
+    sources = {"co2": "co2", "b": "north", "c": "north", "d": "7", "e": "7", "f": "co2", "g": "g"}
+    assert {name: one.source for name, one in made.data.items()} == sources
 
 
 def models(**predictors: Any) -> dict[str, Any]:

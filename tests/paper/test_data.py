@@ -216,10 +216,10 @@ def test_every_third_window_is_scored_and_all_are_trained_on() -> None:
 @pytest.mark.parametrize("name", ["mlbtc_prompts_h100", "mlbtc_prompts_small"])
 def test_models_of_mlbtc_have_as_many_parameters_as_standard_attention(name: str) -> None:
     suite, counts = read_suite(ROOT / "benchmarks" / "paper" / "suites" / f"{name}.yaml"), {}
-    for model in suite.attentions.values():
+    for attention in suite.attentions.values():
         sizes = {"d_model": 16 if name.endswith("small") else 64, "num_heads": 8}
-        weights = build_attention(model.description, **sizes).projection.parameters()
-        counts[model.name] = sum(weight.numel() for weight in weights if weight.dim() > 1)  # without standard's biases
+        weights = build_attention(attention.description, **sizes).projection.parameters()
+        counts[attention.name] = sum(one.numel() for one in weights if one.dim() > 1)  # without standard's biases
     if name.endswith("small"):  # or as heads of rank 2 or 3
         assert sorted(counts.values()) == [512] * 4 + [768] * 4
         assert (counts["standard"], counts["low_rank_2"], counts["low_rank_3"]) == (512, 512, 768)

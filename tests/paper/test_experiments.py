@@ -174,9 +174,9 @@ LOW = {"w8": [2.9, 3.1, 2.81], "w16": [1.8, 2.0, 1.72]}
 def test_questions_of_the_same_words_are_pooled_over_sizes_by_pairs_of_a_seed() -> None:
     claim = answer(models_of(standard=HIGH, mlr=LOW), ask="so? (ours)")
     assert (claim.holds, claim.text, claim.is_of_paper) == (True, "so?", False)
-    differences = [-0.15, -0.15, -0.135]  # of each seed, the mean of its sizes; their standard deviation is 0.00866
-    reach = 4.303 * np.std(differences, ddof=1) / math.sqrt(3)
-    low, high = (abs(np.mean(differences) + sign * reach) for sign in (-1, 1))
+    by_seed = [-0.15, -0.15, -0.135]  # of each seed, the mean of its sizes; their standard deviation is 0.00866
+    reach = 4.303 * np.std(by_seed, ddof=1) / math.sqrt(3)
+    low, high = (abs(np.mean(by_seed) + sign * reach) for sign in (-1, 1))
     found = f"-0.145 nats (-{low:.3f} to -{high:.3f}), lower in 6 of 6 pairs, p 0.001"
     found += " (2.94 against 3.03; 1.84 against 2.03)"
     assert claim.found.replace("\N{MINUS SIGN}", "-") == f"{found}, with 1.00 times the flops"
@@ -232,7 +232,7 @@ def test_ranks_are_those_of_the_matrices(description: dict[str, Any], width: int
 
 
 LANGUAGE = read_suite(ROOT / "benchmarks" / "paper" / "suites" / "language_small.yaml")
-KINDS: dict[str, Any] = {name: model.description for name, model in LANGUAGE.attentions.items()}
+KINDS: dict[str, Any] = {name: one.description for name, one in LANGUAGE.attentions.items()}
 T = 256
 
 

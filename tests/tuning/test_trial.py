@@ -20,7 +20,7 @@ from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule
 from tsattn.data.splits import Recut
-from tsattn.errors import UserError
+from tsattn.errors import UserError, is_out_of_memory
 from tsattn.experiments import Experiment, Result, measuring, run
 from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
@@ -128,6 +128,23 @@ def test_a_trial_without_memory_says_so(tmp_path: Path, monkeypatch: pytest.Monk
     refused, _ = asked({"parameters": {"model.backbone.d_model": [9]}}, toy(tmp_path))
     assert refused.state == TrialState.PRUNED
     assert re.match("refused: .*num_heads", refused.user_attrs["reason"])
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (OSError("cannot allocate memory"), False),
+        (UserError("out of memory"), False),
+    ],
+)
+def test_only_an_allocator_lacks_memory(error: Exception, is_memory: bool) -> None:
+    assert is_out_of_memory(error) is is_memory
+    told = UserError("make the batches smaller")
+    told.__cause__ = error
+    assert is_out_of_memory(told) is is_memory
 
 
 def test_a_mistake_in_the_program_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

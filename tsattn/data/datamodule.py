@@ -353,7 +353,7 @@ class ForecastDataModule(LightningDataModule):
 
 
 class FrameDataModule(ForecastDataModule):
-    """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
+    """Data frame: long (a row for each series and time stamp) or wide (a column for each channel).
 
     Missing values are masked, gaps in time are filled with missing values, and no value is dropped.
 
@@ -384,7 +384,7 @@ class FrameDataModule(ForecastDataModule):
 
 
 class CSVDataModule(FrameDataModule):
-    """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each series).
+    """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each channel).
 
     The data set is named after the file.
 

@@ -23,7 +23,7 @@ from tsattn.data.splits import Split
 from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_zone
 from tsattn.data.table_options import TableOptions
 from tsattn.data.table_rows import Roles, Rows, future_rows
-from tsattn.errors import UserError, aloud, one_of, shown
+from tsattn.errors import UserError, one_of, quiet, shown
 from tsattn.task import Task
 
 logger = logging.getLogger("tsattn")
@@ -158,7 +158,7 @@ def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel
         raise UserError(f"{rows.where(row)}: {stamp} is not after the last row with a target; give later rows only")
     parts, named = [own, rows], (roles, _SERIES, lambda row: rows.where(row - S))
     joined, _ = Assembly(lambda: parts, *named, frequency=panel.frequency).panel()
-    with aloud():  # log about the future even if the panel was read before
+    with quiet(lifted=True):  # log about the future even if the panel was read before
         ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
     return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 

@@ -22,7 +22,7 @@ from tsattn.data.frequency import Times
 from tsattn.data.stamps import in_zone_of, read_times, time_form
 from tsattn.data.table_options import TableOptions
 from tsattn.data.tables import opened
-from tsattn.errors import UserError, aloud, did_you_mean, first_line, one_of, quiet, shown
+from tsattn.errors import UserError, did_you_mean, first_line, one_of, quiet, shown
 
 logger = logging.getLogger("tsattn")
 
@@ -279,7 +279,7 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source:
         says = "would not be used: no `future_covariates` were named before the fit"
         raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
-    with aloud():  # log about the future even if the table was read before
+    with quiet(lifted=True):  # log about the future even if the table was read before
         named: Any = {"id_column": roles.id, "time_column": roles.time, "target": ()}
         columns = TableOptions(**named, future_covariates=roles.future)
         frame = computed(frame, _FUTURE, columns, needs_target=False)

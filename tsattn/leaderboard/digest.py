@@ -27,7 +27,7 @@ from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_text
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("tsattn")
 _TOLERANCE = 1e-6
 _CONTENT = {
     "seed_everything": 1,

@@ -70,10 +70,10 @@ KEYS = {
         "margin": "differences below it count as equal; 0.01 (1 %) by default",
         "first_seed": "number of the first seed; 1 by default",
         "caveats": "list of sentences that the report prints",
-        "order": "order of the runs: list of seed, horizon, dataset, predictor and attention, the slowest first",
+        "order": "order of the runs, what changes least first: list of seed, horizon, dataset, predictor and attention",
     },
     "A data set": {
-        "name": "name of the data set; a public one without `class_path`",
+        "name": "name of the data set; without `class_path`, of a public one",
         "class_path": "class that reads other data: `CSVDataModule`",
         "init_args": "its arguments: `{path: shops.csv, target: [sales]}`",
         "source": "where the data come from, by default their name; data sets of one source count as one in means",
