@@ -287,7 +287,7 @@ def test_rotated_scores_of_any_prefix_depend_on_the_distance_alone(frequencies: 
     q, k = torch.randn(2, 1, 1, 1, 12, generator=generator, dtype=torch.float64)
 
     def score(query: int, key: int, prefix: int) -> float:
-        rotated = (rotary(x, torch.tensor([[at]]))[..., :prefix] for x, at in ((q, query), (k, key)))
+        rotated = (rotary(x, x, torch.tensor([[at]]))[0][..., :prefix] for x, at in ((q, query), (k, key)))
         return float(torch.linalg.vecdot(*rotated))
 
     for prefix in (6, 8, 12):

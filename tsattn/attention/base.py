@@ -207,7 +207,7 @@ class Attention(nn.Module):
         counted = positions is None and blocks is None
         tokens = Tokens(query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length, counted)
         call = PatternCall(tokens, self.scale, self.causal, bias, self._dropout_p, self.impl)
-        return call, *self._project(x, source, query_positions, key_positions)
+        return call, *self._project(x, source, key_positions)
 
     @property
     def _dropout_p(self) -> float:
@@ -237,7 +237,7 @@ class Attention(nn.Module):
         if not is_whole_number(batch_size) or batch_size < 1:
             raise UserError(f"batch_size of a cache must be at least 1, not {batch_size!r}")
         cache = self.pattern.new_cache(operator.index(batch_size), self.max_length)
-        cache.belongs_to(self)
+        cache.claim(self)
         return cache
 
     def _check_decodes(self) -> None:
@@ -257,11 +257,14 @@ class Attention(nn.Module):
         if not isinstance(cache, Cache):
             raise UserError(f"cache must come from new_cache(), not be a {type(cache).__name__}")
         B, N = x.shape[:2]
-        own = self.pattern.new_cache(cache.batch_size, self.max_length)
-        if cache.kind != own.kind:
-            raise UserError(f"{type(self).__name__} needs a {own.kind} from its own new_cache(), not a {cache.kind}")
         if not cache.belongs_to(self):
-            raise UserError(f"this cache belongs to another {type(self).__name__}: call new_cache() of each layer")
+            own = self.pattern.new_cache(cache.batch_size, self.max_length)
+            if cache.kind != own.kind:
+                raise UserError(
+                    f"{type(self).__name__} needs a {own.kind} from its own new_cache(), not a {cache.kind}"
+                )
+            if not cache.claim(self):
+                raise UserError(f"this cache belongs to another {type(self).__name__}: call new_cache() of each layer")
         if cache.batch_size != B or N < 1:
             raise UserError(f"x must hold new tokens of the cache's {cache.batch_size} sequences, not {B} x {N} tokens")
         check_mask(mask, B, N)
@@ -286,22 +289,19 @@ class Attention(nn.Module):
     def _step(self, x: Tensor, mask: Tensor | None, bias: Tensor | None, cache: Cache) -> Tensor:
         """Outputs for at most `MAX_STEP` tokens that follow the cached tokens."""
         new = cache.new_tokens(x.shape[1], mask, x.device)
-        q, k, v = self._project(x, x, new.positions, new.positions)
+        q, k, v = self._project(x, x, new.positions)
         if bias is not None and bias.dim():
             bias = bias[..., : max(new.after)]
         mixed = self.pattern.decode(q, k, v, DecodingStep(new, cache, self.scale, self._dropout_p, bias))
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
 
-    def _project(
-        self, x: Tensor, source: Tensor, query_positions: Tensor, key_positions: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, source: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Normalised and rotated queries and keys, and values, in the shapes that `Pattern` takes."""
         q, k = self.projection(x, source)
         q, k = self.query_norm(q), self.key_norm(k)
         if self.rotary is not None:
-            q = self.rotary(q, query_positions)
-            k = self.rotary(k, key_positions)
+            q, k = self.rotary(q, k, positions)
         return q, k, rearrange(self.value(source), "B S (G e) -> B G S e", G=self.num_kv_heads)
 
     def _check_width(self, tokens: Tensor, name: str) -> None:

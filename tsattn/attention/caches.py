@@ -10,6 +10,7 @@ key, E components of a value, n new tokens.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from copy import deepcopy
@@ -63,10 +64,14 @@ class Cache:
         return type(self).__name__
 
     def belongs_to(self, attention: nn.Module) -> bool:
-        """Whether this attention made the cache. A loaded cache belongs to the first attention that asks."""
+        """Whether this attention made the cache, or claimed it after it was loaded."""
+        return self._owner is not None and self._owner() is attention
+
+    def claim(self, attention: nn.Module) -> bool:
+        """Let the cache belong to an attention; False if it belongs to another."""
         if self._owner is None:
             self._owner = weakref.ref(attention)
-        return self._owner() is attention
+        return self.belongs_to(attention)
 
     def new_tokens(self, count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
         """Positions of the next `count` tokens of each sequence; `mask (B, count)` is False at padding."""
@@ -85,6 +90,7 @@ class Cache:
         """
         self.store(k, v, self.new_tokens(k.shape[2], mask, k.device))
 
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # else growing storage is compiled at every size
     def store(self, k: Tensor, v: Tensor, new: NewTokens) -> None:
         """Take in the next tokens, see `append`; `new` is the result of `new_tokens` for them."""
         for rows, part in zip(self.key_rows, self.split(k), strict=True):
@@ -169,7 +175,7 @@ class NewTokens:
         places = torch.arange(count, device=device) if mask is None else mask.long().cumsum(-1) - 1
         return cls(tuple(before), after, positions_from(before, device) + places, mask)
 
-    @property
+    @functools.cached_property
     def even(self) -> bool:
         """Whether all sequences continue at the same position, without padding."""
         return self.mask is None and len(set(self.before)) == 1
@@ -224,7 +230,6 @@ class TokenRows:
             raise RuntimeError("nothing has been put here")
         return self._data[:, :, :count]
 
-    @torch._disable_dynamo  # type: ignore[attr-defined]  # else growing storage is compiled at every size
     def put(self, rows: Tensor, new: NewTokens) -> None:
         """Write the rows `(B, heads, n, width)` of new tokens, without padded tokens.
 
@@ -306,7 +311,7 @@ class TokenRows:
         data = self._data
         if data is None:
             return rows.new_zeros((*rows.shape[:2], self._capacity(places), rows.shape[-1]))
-        if _looks(data) != _looks(rows):
+        if _kind_of(data) != _kind_of(rows):
             raise UserError(
                 f"this cache holds {_looks(data)}, not {_looks(rows)}: make a new one when the attention has changed"
             )
@@ -320,6 +325,10 @@ class TokenRows:
     def _capacity(self, needed: int) -> int:
         roomy = max(needed, FIRST_ROWS if self._data is None else 2 * self._data.shape[2])
         return min([roomy, *(limit for limit in self._limits if limit >= needed)])
+
+
+def _kind_of(rows: Tensor) -> tuple[Any, ...]:
+    return rows.shape[:2], rows.shape[3], rows.dtype, rows.device
 
 
 def _looks(rows: Tensor) -> str:

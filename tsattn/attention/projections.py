@@ -460,15 +460,18 @@ class RotaryEmbedding(ModuleWithConstants):
         frequencies: Tensor = self.base ** -(self.order.to(exact) / len(self.order))
         return frequencies
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate `x (B, H, N, W)` at `positions (B | 1, N)`."""
-        self.fill_constants(x.device)
+    def forward(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys `(B, H | G, N, W)` at `positions (B | 1, N)`."""
+        self.fill_constants(q.device)
         frequencies = self.frequencies
         angles = positions[:, None, :, None].to(frequencies.dtype) * frequencies
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
-        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
-        return rotated.flatten(-2)
+        cos, sin = angles.cos(), angles.sin()
+        return _rotated(q, cos.to(q.dtype), sin.to(q.dtype)), _rotated(k, cos.to(k.dtype), sin.to(k.dtype))
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    even, odd = x[..., ::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
 
 def _right_fans(factor: Tensor) -> tuple[int, int]:

@@ -104,7 +104,8 @@ def _limits(marks: Sequence[Mark]) -> tuple[float, float]:
     room = max(high - low, 1.0, *(1.3 * width for width in widths[len(widths) // 2 :][:1]))
     ends = [end for one in marks for end in (one.low, one.high) if math.isfinite(end)]
     outer = min([low, *ends]), max([high, *ends])
-    return max(low - room / 2, outer[0]) - 0.06 * room, min(high + room / 2, outer[1]) + 0.06 * room
+    reach = room if outer[1] - outer[0] <= 3 * room else room / 2  # no interval is cut if all of them nearly fit
+    return max(low - reach, outer[0]) - 0.06 * room, min(high + reach, outer[1]) + 0.06 * room
 
 
 def _draw(ax: Axes, mark: Mark, y: float, style: Mapping[str, Any], low: float, high: float) -> None:

@@ -194,7 +194,7 @@ class MultiLevelPattern(Pattern):
                 start = v.shape[2] - k_level.shape[2]
                 if new.count > 1:
                     scores = scores.masked_fill(~_share(queries, every[:, start:], block), 0.0)
-                logits[..., start:] += scores
+                logits[..., start:].add_(scores)
             else:
                 seen = _share(queries, keys, block) & (keys[:, None, :] <= queries[:, :, None])[:, None]
                 at = keys.clamp(max=v.shape[2] - 1)[:, None, None, :].expand_as(scores)

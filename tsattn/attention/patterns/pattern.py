@@ -123,19 +123,20 @@ class DecodingStep:
 
         `allowed` is None if all pairs are allowed; `bias` has a column for each of the S keys.
         """
-        heads, groups = logits.shape[1], v.shape[1]
         if bias is not None:
             logits = logits + finite_as(bias, logits.dtype)
             finite = ~torch.isneginf(bias)
             allowed = (finite if allowed is None else finite & allowed).expand_as(logits)
-        grouped = rearrange(logits, "B (G h) n S -> B G (h n) S", G=groups)
+        B, heads, n, S = logits.shape
+        groups = v.shape[1]
         if allowed is not None:
             if allowed.shape[1] == heads > 1:
-                allowed = rearrange(allowed, "B (G h) n S -> B G (h n) S", G=groups)
+                allowed = allowed.reshape(len(allowed), groups, -1, S)
             else:
                 allowed = allowed.repeat(1, 1, heads // groups, 1)
+        grouped = logits.reshape(B, groups, -1, S)
         mixed = softmax_attention(grouped, v, allowed=allowed, bias=None, dropout_p=self.dropout_p)
-        return rearrange(mixed, "B G (h n) E -> B (G h) n E", h=heads // groups)
+        return mixed.reshape(B, heads, n, -1)
 
     def seen(self, keys: Tensor) -> Tensor | None:
         """`(1 | B, 1, n, S)`: which new tokens see which positions `(1, S)`; None for a single token that sees all."""
@@ -243,9 +244,10 @@ class Pattern(ABC):
 
 def pair_scores(q: Tensor, k: Tensor) -> Tensor:
     """`q k^T (B, H, n, S)` of q `(B, H | 1, n, r)` and k `(B, G', S, r)`; heads that share a key do not copy it."""
-    heads = max(q.shape[1], k.shape[1])
-    grouped = rearrange(q, "B (G h) n r -> B G (h n) r", G=min(q.shape[1], k.shape[1]))
-    return (wide(grouped) @ wide(k).transpose(-1, -2)).reshape(q.shape[0], heads, q.shape[2], k.shape[2])
+    B, heads, n, r = q.shape
+    groups = min(heads, k.shape[1])
+    scores = wide(q.reshape(B, groups, heads // groups * n, r)) @ wide(k).mT
+    return scores.reshape(B, max(heads, k.shape[1]), n, k.shape[2])
 
 
 class FullPattern(Pattern):
