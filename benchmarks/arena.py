@@ -101,7 +101,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=BUILD / "arena")
     options = parser.parse_args()
     if not (options.series / "real.parquet").is_file():
-        parser.error(f"{options.series} has no real.parquet: run `real_series.py {options.series}` first, or give --series")
+        parser.error(
+            f"{options.series} has no real.parquet: run `real_series.py {options.series}` first, or give --series"
+        )
     options.output.mkdir(parents=True, exist_ok=True)
     for name, rows in tables(options.series):
         table = on_grid(rows)

@@ -88,13 +88,13 @@ def ours(lines: TextIO, asked: dict[str, Any]) -> dict[str, Any]:
             "trainer": {**steps, "accelerator": "cpu", "enable_progress_bar": False},
         }
     )
-    data, trainer = experiment.made()
+    data, trainer = experiment.data_module(), experiment.trainer_arguments()
     data.prepare_data()
     before = begin()
     data.setup("fit")
     if not asked["interval"]:
         data.parts = ("train",)
-    options = {name: value for name, value in experiment.model.items() if name != "backbone"}
+    options = experiment.training_options
     callbacks = [turns(Callback, lines, "val_mse_scaled")]
     how = {"seed": asked["seed"], "callbacks": callbacks, "say": lambda line: None}
     predictor = build_predictor(experiment.model["backbone"])

@@ -71,7 +71,11 @@ def toy_windows(
 
 
 def one_window(windows: Batch, number: int) -> Batch:
-    return windows.rows(number, number + 1)
+    return rows(windows, number, number + 1)
+
+
+def rows(windows: Batch, first: int, end: int) -> Batch:
+    return windows._map(lambda tensor: tensor[first:end])
 
 
 def tensors_of(batch: Batch) -> dict[str, Tensor]:

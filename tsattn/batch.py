@@ -146,10 +146,6 @@ class Batch:
             return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
-    def rows(self, first: int, end: int) -> Batch:
-        """Return the windows from `first` to before `end`."""
-        return self._map(lambda tensor: tensor[first:end])
-
     def repeated(self, times: int) -> Batch:
         """Repeat each window; copies of a window are adjacent."""
         return self._map(lambda tensor: tensor.repeat_interleave(times, 0))

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_line, one_of, shown
 
 Description: TypeAlias = str | Mapping[str, Any]
 
@@ -60,7 +60,7 @@ def class_at(path: str, what: str) -> type[Any] | None:
     except (Exception, SystemExit) as error:  # a module of the user may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
             return None
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = one_line(f"{type(error).__name__}: {error}")
         raise UserError(f"{what} {path}: {module} cannot be imported ({reason})") from error
     return found if inspect.isclass(found) else None
 

@@ -107,6 +107,11 @@ def first_line(error: Exception) -> str:
     return (text[0][:200] if text and text[0].isprintable() else "") or type(error).__name__
 
 
+def one_line(text: object, most: int | None = None) -> str:
+    """The words of an error or a text in one line, of at most so many characters."""
+    return " ".join(str(text).split())[:most]
+
+
 def check_file(path: Path) -> None:
     """Refuse a path that is not a file."""
     if path.is_dir() or not path.exists():

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from safetensors import SafetensorError
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_line
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def unwritten_named(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, ValueError, TypeError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
+        reason = getattr(error, "strerror", None) or one_line(error, 200) or type(error).__name__
         raise UserError(f"{path} cannot be written: {reason}") from error
 
 

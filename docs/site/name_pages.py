@@ -51,7 +51,7 @@ _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.pre
 
 _INTERNALS = re.compile(
     r"tsattn\.(cli|layers|ops|optim|structured|attention\.(caches|patterns|projections)"
-    r"|data\.continued|leaderboard\.(?!compare).*|pretrained\.guesses|training\.losses)\b"
+    r"|leaderboard\.(?!compare).*|pretrained\.guesses|training\.losses)\b"
 )
 """Modules that only those who extend tsattn import from."""
 

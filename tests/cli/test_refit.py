@@ -46,17 +46,16 @@ class Keep(Callback):
 def kept_of_all_rows(run: Path, step: int) -> dict[str, torch.Tensor]:
     """The weights after a step of a plain training on all rows."""
     experiment = Experiment.read(run / "config.yaml")
-    data, trainer = experiment.made()
-    data.prepare_data()
-    data.setup("fit")
+    data = experiment.data_module()
+    data.prepare("fit")
     whole = data.with_all_rows()
     assert len(whole.windows("train")) == 400 - 48 - 6 + 1
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(whole.task, Output(tuple(experiment.model["quantiles"])))
-    options = {name: value for name, value in experiment.model.items() if name != "backbone"}
     keep = Keep(step)
     with own_random_state(experiment.seed):
-        predictor.fit(whole, Training(TrainerOptions.of(trainer), options, experiment.seed, callbacks=[keep]))
+        options = TrainerOptions.of(experiment.trainer_arguments())
+        predictor.fit(whole, Training(options, experiment.training_options, experiment.seed, callbacks=[keep]))
     return keep.kept
 
 
@@ -99,8 +98,8 @@ def test_a_refit_solves_for_the_ridge_of_its_linear_path_as_validation_chose(con
     assert fit(config, run.path, "--refit", "--model.backbone.linear_path=ridge", "--trainer.max_steps=4") == 0
     maps = metrics(run.path)["chosen"]["maps"]
     assert torch.load(run.best, weights_only=True)["maps"] == maps, "for a run that goes on"
-    data, _ = Experiment.read(run.path / "config.yaml").made()
-    data.setup("fit")
+    data = Experiment.read(run.path / "config.yaml").data_module()
+    data.prepare("fit")
     for one, file in ((data, run.best), (data.with_all_rows(), run.refit)):
         _, (weight, waves, _) = ridge_maps(one, [], chosen=maps)
         path = {name.rpartition(".")[2]: part for name, part in weights(file).items() if "path.w" in name}

@@ -378,9 +378,8 @@ def test_what_is_forecast_from_needs_no_weights(tmp_path: Path) -> None:
     long().drop(columns="w").to_csv(tmp_path / "without.csv", index=False)
     trained, data = (CSVDataModule(str(tmp_path / "with.csv"), **SIZES, weight_column="w") for _ in range(2))
     trained.setup("fit")
-    data.task, data.scaler = trained.task, trained.scaler
     data.forecast_from(tmp_path / "without.csv")
-    data.setup("predict")
+    data.prepare("predict", trained.task, trained.scaler)
     assert next(iter(data.predict_dataloader())).target_weight is None
 
 

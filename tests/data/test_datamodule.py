@@ -47,10 +47,8 @@ def restored(values: torch.Tensor, saved: tuple[Task, Scaler]) -> np.ndarray:
 
 def forecasting(training: Path, saved: tuple[Task, Scaler], path: Path) -> CSVDataModule:
     data = CSVDataModule(str(training), **SIZES)
-    data.task, data.scaler = saved
     data.forecast_from(path)
-    data.prepare_data()
-    data.setup("predict")
+    data.prepare("predict", *saved)
     return data
 
 
@@ -61,22 +59,17 @@ def test_preset_task_is_obeyed_and_nothing_refitted(
         monkeypatch.setattr(scaling, name, lambda *_: pytest.fail("a trained scaler must not be fitted again"))
     path = str(written(tmp_path / "other.csv", other))
     data = CSVDataModule(path, **SIZES)
-    data.task, data.scaler = saved
-    data.setup("test")
+    data.prepare("test", *saved)
     assert (data.task, data.scaler) == saved
     batch = next(iter(data.test_dataloader()))
     np.testing.assert_allclose(restored(batch.target[0], saved), other[480:504], atol=1e-4)
     assert batch.target.mean() < -1, "on the scale of the first file, not its own"
     for sizes in ((60, 24), (48, 12)):
         data = CSVDataModule(path, context_length=sizes[0], prediction_length=sizes[1])
-        data.task, data.scaler = saved
         with pytest.raises(
             UserError, match=r"the model was trained with (context_length 48|prediction_length 24), not"
         ):
-            data.setup("test")
-    data.scaler = None
-    with pytest.raises(AssertionError, match="are set together"):
-        data.setup("test")
+            data.prepare("test", *saved)
 
 
 def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(

@@ -228,8 +228,7 @@ def test_future_may_come_in_a_frame_of_its_own() -> None:
     early = frame["ds"] < frame.groupby("unique_id")["ds"].transform("max")
     assert_same(panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES), whole)
     data = FrameDataModule(frame[~is_future], **ROLES)
-    assert data.future is None
-    data.future = future
+    data.forecast_from(None, future)
     assert_same(data.source.load(), whole)
 
 

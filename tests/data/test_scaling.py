@@ -166,8 +166,7 @@ def test_new_series_are_scaled_by_their_training_rows_alone() -> None:
     trained = prepared(frame)
     other = frame.assign(unique_id=frame.unique_id.replace({"a": "new"}))
     scaled = FrameDataModule(other, **SIZES)
-    scaled.task, scaled.scaler = trained.task, trained.scaler
-    scaled.setup("test")
+    scaled.prepare("test", trained.task, trained.scaler)
     number = scaled.panel.ids.index("new")
     end = scaled.splits[number].train_end
     y = other[other.unique_id == "new"].y

@@ -180,8 +180,7 @@ def test_batches_hold_the_rows_of_the_frame() -> None:
     # categories keep their numbers, and unseen ones have none
     part = long_frame({"a": 60, "b": 60, "c": 60}, ahead=T).query("unique_id != 'a'")
     other = FrameDataModule(part.assign(town=part.town.replace("t2", "t9")), **SIZES, **COLUMNS)
-    other.task, other.scaler = task, scaler
-    other.setup("predict")
+    other.prepare("predict", task, scaler)
     (batch,) = other.predict_dataloader()
     assert batch.static.tolist() == [[1, 1], [2, -1]]
 

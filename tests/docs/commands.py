@@ -49,7 +49,8 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
         assert main(words) == 0
     elif command == "fit":
         experiment = Words("fit", words[1:]).experiment()
-        experiment.made()
+        experiment.data_module()
+        experiment.trainer_arguments()
         build_predictor(experiment.model["backbone"])
     else:
         given = Words(command, words[1:])

@@ -28,14 +28,13 @@ def described(path: Path, backbone: Any, trainer: dict[str, Any] | None = None, 
 
 
 def check(experiment: Experiment) -> Predictor:
-    data, trainer = experiment.made()
+    data, trainer = experiment.data_module(), TrainerOptions.of(experiment.trainer_arguments())
     data.setup("fit")
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(data.task, empty=True)
-    options = {name: value for name, value in experiment.model.items() if name != "backbone"}
     before = torch.get_rng_state(), dict(vars(data))
     try:
-        predictor.check_fit(data, Training(TrainerOptions.of(trainer), options))
+        predictor.check_fit(data, Training(trainer, experiment.training_options))
     finally:
         assert torch.equal(torch.get_rng_state(), before[0])  # nothing was drawn
         assert vars(data) == before[1]  # and nothing noted

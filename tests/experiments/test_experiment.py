@@ -220,7 +220,7 @@ class TestKey:
         before = Experiment.of({"data": {"class_path": f"{__name__}.NoisyCO2", "init_args": {"noise": 0.1}}})
         other = before.with_values({"data.noise": 0.25})
         assert other.key != before.key
-        data, _ = before.made()
+        data = before.data_module()
         with pytest.raises(UserError, match=r"have noise 0.1, but the experiment has 0.25"):
             run(other, data=data, test=False)
 
@@ -257,10 +257,9 @@ def test_what_one_reader_changes_is_not_read_by_the_next() -> None:
     again = completed(small())
     assert again["trainer"]["max_steps"] == 3
     assert again["data"]["init_args"]
-    made = instantiated(parsed(small()))
-    made.trainer.max_steps = 5
-    assert instantiated(parsed(small())).trainer.max_steps == 3
-    assert instantiated(parsed(small())).data is not made.data
+    instantiated(parsed(small()), "trainer").max_steps = 5
+    assert instantiated(parsed(small()), "trainer").max_steps == 3
+    assert instantiated(parsed(small()), "data") is not instantiated(parsed(small()), "data")
 
 
 def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +273,7 @@ def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         Redefined.__qualname__ = "Redefined"
         monkeypatch.setitem(globals(), "Redefined", Redefined)
         assert completed(content)["data"]["init_args"]["prediction_length"] == steps
-        assert instantiated(parsed(content)).data.prediction_length == steps
+        assert instantiated(parsed(content), "data").prediction_length == steps
 
 
 def test_a_name_of_two_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,9 +296,8 @@ def test_what_is_replaced_in_an_experiment_is_made() -> None:
     before = Experiment.of(small())
     arguments = {**before.data["init_args"], "prediction_length": 7}
     after = replace(before, data={**before.data, "init_args": arguments}, trainer={**before.trainer, "max_steps": 9})
-    data, trainer = after.made()
-    assert (data.prediction_length, trainer["max_steps"]) == (7, 9)
-    assert pickle.loads(pickle.dumps(before)).made()[1]["max_steps"] == 3
+    assert (after.data_module().prediction_length, after.trainer_arguments()["max_steps"]) == (7, 9)
+    assert pickle.loads(pickle.dumps(before)).trainer_arguments()["max_steps"] == 3
 
 
 def wrapped(cause: Exception) -> None:

@@ -351,7 +351,7 @@ def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:
     _, before = calibration_parts(data, True, Output())
     assert fits_before(before, data)
     assert before.splits[0].train_end == 60
-    execution = Execution(TrainerOptions.of(ridge.experiment.made()[1], is_new=False))
+    execution = Execution(TrainerOptions.of(ridge.experiment.trainer_arguments(), is_new=False))
     assert before.parts == ("train", "val")
     unseen = before.with_splits(lambda split: split, ("train",))
     again = fitted_again(ridge.fitted.predictor, unseen, Training(execution.options, {}))
@@ -372,8 +372,8 @@ def test_a_second_model_chooses_nothing_by_the_windows_that_score_it() -> None:
     result, kept = model.result, model.fitted.conformal
     _, before = calibration_parts(result.data, True, model.fitted.predictor.output)
     assert fits_before(before, result.data)
-    execution = Execution(TrainerOptions.of(model.experiment.made()[1], is_new=False))
-    named = {name: value for name, value in model.experiment.model.items() if name != "backbone"}
+    execution = Execution(TrainerOptions.of(model.experiment.trainer_arguments(), is_new=False))
+    named = model.experiment.training_options
     training = Training(execution.options.without_files(), named, model.experiment.seed).at_length(result.fit)
     unseen = before.with_splits(lambda split: split, ("train",))
     again = fitted_again(model.fitted.predictor, unseen, training)

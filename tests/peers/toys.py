@@ -35,4 +35,4 @@ def training(trainer: Mapping[str, Any] | None = None, **options: Any) -> Traini
     experiment = Experiment.of(content)
     model = {**experiment.model, **options}
     del model["backbone"]
-    return Training(TrainerOptions.of(experiment.made()[1]), model, seed=5)
+    return Training(TrainerOptions.of(experiment.trainer_arguments()), model, seed=5)

@@ -8,15 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tsattn.structured import (
-    BTT,
-    MLBTC,
-    MLR,
-    Level,
-    LevelShape,
-    StructuredMatrix,
-    block_sizes,
-)
+from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape, StructuredMatrix, block_sizes
 
 Heads = Sequence[int]
 

@@ -7,14 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.structured.cases import factors_of, generator
-from tsattn.structured import (
-    BTT,
-    MLBTC,
-    MLR,
-    LevelShape,
-    StructuredMatrix,
-    fit_levels,
-)
+from tsattn.structured import BTT, MLBTC, MLR, LevelShape, StructuredMatrix, fit_levels
 
 Project = Callable[[Tensor], StructuredMatrix]
 TWO_SHUFFLED = [LevelShape(1), LevelShape(1, 4, 3, shuffled=True)]

@@ -11,16 +11,7 @@ from tests.structured.cases import CASES, Case, factors_of, generator
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.ops import executed_flops
-from tsattn.structured import (
-    BTT,
-    MLBTC,
-    MLR,
-    Level,
-    LevelShape,
-    MultiLevel,
-    block_sizes,
-    linear_operators,
-)
+from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape, MultiLevel, block_sizes, linear_operators
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:

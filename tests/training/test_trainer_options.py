@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPrecision, Precision
 from torch import Tensor
 
-from tests.toy_windows import toy_task, toy_windows
+from tests.toy_windows import rows, toy_task, toy_windows
 from tests.training.toys import trainer, windows_of
 from tsattn.batch import WindowUnits
 from tsattn.cli import main
@@ -128,7 +128,7 @@ def test_units_of_windows_are_never_cast(plugin: Precision) -> None:
     mean = 10_000 + torch.rand(4, 3, dtype=torch.float64)
     batch = toy_windows(toy_task(), dtype=torch.float32)
     batch.units = WindowUnits(mean, mean / 3e5)
-    there = plugin.convert_input(batch).to("cpu").rows(1, 3)
+    there = rows(plugin.convert_input(batch).to("cpu"), 1, 3)
     assert there.past.dtype != torch.float32 or isinstance(plugin, MixedPrecision)
     assert torch.equal(there.units.mean, mean[1:3])
     assert torch.equal(there.units.scale, mean[1:3] / 3e5)

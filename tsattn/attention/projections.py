@@ -466,11 +466,12 @@ class RotaryEmbedding(ModuleWithConstants):
         frequencies = self.frequencies
         angles = positions[:, None, :, None].to(frequencies.dtype) * frequencies
         cos, sin = angles.cos(), angles.sin()
-        return _rotated(q, cos.to(q.dtype), sin.to(q.dtype)), _rotated(k, cos.to(k.dtype), sin.to(k.dtype))
+        return rotated(q, cos, sin), rotated(k, cos, sin)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    even, odd = x[..., ::2], x[..., 1::2]
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs of neighbouring components by angles with these cosines and sines, rounded to the type of `x`."""
+    even, odd, cos, sin = x[..., ::2], x[..., 1::2], cos.to(x.dtype), sin.to(x.dtype)
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
 
 

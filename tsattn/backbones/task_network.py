@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
-from tsattn.errors import FormatError, UserError, shown
+from tsattn.errors import FormatError, UserError, one_line, shown
 from tsattn.layers import distribution
 from tsattn.saved_folders import atomic_write
 from tsattn.scaler import Scaler
@@ -84,7 +84,7 @@ def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
     try:
         return CheckpointContent.from_dict(saved)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"the checkpoint is damaged: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"the checkpoint is damaged: {one_line(error, 200)}") from error
 
 
 def check_format(found: object, source: str) -> None:

@@ -19,7 +19,7 @@ from typing_extensions import override
 from tsattn.attention import Attention, attention_class, build_attention
 from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import FullPattern
-from tsattn.attention.projections import LowRankProjection
+from tsattn.attention.projections import LowRankProjection, rotated
 from tsattn.chronos.families import AttentionSite, ChronosFamily, TokenLayout
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
@@ -207,18 +207,17 @@ class PairRotation(nn.Module):
         self.base = base
         self.register_buffer("order", order.long())
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate `x (B, H, N, r)` at `positions (1, N)`.
+    def forward(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate queries and keys `(B, H, N, r)` at `positions (1, N)`.
 
         Angles count from the first token and are computed in float32, so that rounding is as in the original.
         """
         pairs = self.order.shape[-1]
-        turns = torch.arange(pairs, device=x.device).float() * 2 / (2 * pairs)
+        turns = torch.arange(pairs, device=q.device).float() * 2 / (2 * pairs)
         frequencies = 1.0 / (self.base**turns)
         angles = (positions - positions[:, :1]).float()[:, None, :, None] * frequencies[self.order][:, None]
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
-        return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+        cos, sin = angles.cos(), angles.sin()
+        return rotated(q, cos, sin), rotated(k, cos, sin)
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:

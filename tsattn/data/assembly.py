@@ -8,6 +8,7 @@ Shape letters: R rows, S series, C targets, P past and F future covariates, K st
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -358,7 +359,7 @@ class _Places:
         return self.grid.join(self.origin[series] + places - self.whole_starts[series], self.phase[series])
 
     def _as_they_are(self) -> dict[str, Any] | None:
-        """The arrays of rows in memory, if they have no gaps and are in the order of series and time; else None."""
+        """Copies of the rows in memory, if they have no gaps and are in the order of series and time; else None."""
         is_whole = self.survey.rows == self.whole.sum() == self.kept.sum() and len(self.ids) == len(self.survey.ids)
         is_as_read = is_whole and len(self.channels) == len(self.table.roles.target)
         is_in_order = is_as_read and np.array_equal(self.order, np.arange(len(self.ids)))
@@ -373,8 +374,8 @@ class _Places:
             coordinates, phases = self.grid.split(rows.time)
             follows, is_on_grid = np.diff(coordinates) == 1, bool((phases == self.phase.repeat(self.rows)).all())
         follows[begin[1:] - 1] = True
-        arrays = {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
-        return arrays if follows.all() and is_on_grid else None
+        given = {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
+        return copy.deepcopy(given) if follows.all() and is_on_grid else None  # the caller may change the frame
 
     def _written(self) -> dict[str, Any]:
         rows, total, roles = int(self.kept.sum()), int(self.whole.sum()), self.roles

@@ -96,9 +96,9 @@ class ForecastDataModule(LightningDataModule):
         **sizes: lengths, batch sizes and scales, see `WindowOptions`.
 
     Attributes:
-        task: sizes, columns and frequency. `setup` sets it; for a trained model, task and `scaler` are set before.
+        task: sizes, columns and frequency; `setup` sets it, unless `prepare` is given a trained model's.
         scaler: scales of series and covariates.
-        panel: the series in original units; set by `setup`.
+        panel: the series in original units; read by `setup`, unless they are set before.
     """
 
     name: str
@@ -121,6 +121,7 @@ class ForecastDataModule(LightningDataModule):
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.panel: Panel | None = None
+        self._read: Panel | None = None  # before its categories became the training's
         self._input: Path | None = None  # a file to forecast from
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # the source of `_series`
@@ -132,14 +133,25 @@ class ForecastDataModule(LightningDataModule):
         if self._input is None:
             self.source.prepare()
 
-    def forecast_from(self, path: str | Path) -> None:
-        """Forecast the series in this file instead of the data set's series."""
-        self._input = Path(path)
-        self.panel = None
+    def forecast_from(self, path: str | Path | None, future: Any = None) -> None:
+        """Forecast the series in a file instead of the data set's; `future`: rows of covariates ahead of them."""
+        if future is not None:
+            if not isinstance(self.source, FrameSource):
+                raise UserError(f"{type(self).__name__} has no covariates: leave out `--future` (Python: `future=`)")
+            self.source.future = Path(future) if isinstance(future, str) else future
+        if path is not None:
+            self._input, self.panel = Path(path), None
+
+    def prepare(self, stage: str, task: Task | None = None, scaler: Scaler | None = None) -> None:
+        """Do what a Trainer does before `stage`; a trained model gives its task and scaler."""
+        if task is not None:
+            self.task, self.scaler = task, scaler
+        if self.panel is None:
+            self.prepare_data()
+        self.setup(stage)
 
     def setup(self, stage: str) -> None:
         """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict), once."""
-        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
         asked = self.panel, self.task, self.scaler
         if self._scaled is not None and all(one is other for one, other in zip(self._scaled, asked, strict=True)):
             return
@@ -150,7 +162,7 @@ class ForecastDataModule(LightningDataModule):
         splits = None if self._input is not None else [self.rule.split(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None or self.scaler is None:
             if splits is None:
-                raise UserError("to forecast from a file, set `task` and `scaler` to those of a trained model first")
+                raise UserError("to forecast from a file, give `prepare` the task and the scaler of a trained model")
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
             self.task = new_task(panel, self.name, self.context_length, self.prediction_length, self.season_length)
@@ -160,9 +172,8 @@ class ForecastDataModule(LightningDataModule):
                 mine, trained = getattr(self, size), getattr(self.task, size)
                 if mine != trained:
                     raise UserError(f"the model was trained with {size} {trained}, not {mine}")
-            name = str(self._input or self.name)
-            panel = match_task(panel, self.task, name, tells_zone=True)
-        self.panel, self._splits, self._series = panel, splits, None
+            panel = match_task(panel, self.task, str(self._input or self.name), tells_zone=True)
+        self.panel, self._read, self._splits, self._series = panel, self.panel, splits, None
         self._scaled = panel, self.task, self.scaler
         if stage != "predict":  # for a forecast, series are scaled when needed
             self._series = self.series
@@ -205,8 +216,7 @@ class ForecastDataModule(LightningDataModule):
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, min(sizes[0], self.context_length) if padded else sizes[0], sizes[1])
-        is_large = series.nbytes > self.resident_gb * 1e9
-        if device.type in batches.RESIDENT_ON and not self.num_workers and not is_large:
+        if device.type in batches.RESIDENT_ON and not self.num_workers and series.nbytes <= self.resident_gb * 1e9:
             if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
                 self._held = series, series.to(device)
             series = self._held[1]
@@ -214,8 +224,7 @@ class ForecastDataModule(LightningDataModule):
 
     def _copied(self, **changes: Any) -> Self:
         other = copy.copy(self)
-        forgotten = dict.fromkeys(("trainer", "training_batches", "scored_windows", "_held"))
-        vars(other).update({**forgotten, **changes})
+        vars(other).update(dict.fromkeys(("trainer", "training_batches", "scored_windows", "_held")) | changes)
         return other
 
     def with_context(self, context_length: int) -> Self:
@@ -234,14 +243,13 @@ class ForecastDataModule(LightningDataModule):
 
     def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
         """Return a copy that splits by another rule and needs windows in `parts`; `setup` computes scales again."""
-        return self._copied(rule=rule, parts=parts, task=None, scaler=None)
+        return self._copied(rule=rule, parts=parts, panel=self._read, task=None, scaler=None, _scaled=None)
 
     def with_all_rows(self, *, rescale: bool = True) -> Self:
         """Return a copy, set up, that trains on all rows; `rescale` computes scales from all rows."""
         whole = self.recut(Recut(self.rule, Split.all_for_training), ("train",))
-        whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
         with quiet():  # the first setup has logged these messages
-            whole.setup("fit")
+            whole.prepare("fit", *(() if rescale else self.contents[1:]))
         return whole
 
     def check_distribution(self, output: Output) -> None:
@@ -372,15 +380,6 @@ class FrameDataModule(ForecastDataModule):
         super().__init__(name, FrameSource(frame, given.reader), rule, **sizes)
         if isinstance(rule, ByCount):
             self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
-
-    @property
-    def future(self) -> object:
-        """Ids, time stamps and future covariates after the end of each series; None if the data include them."""
-        return self.source.future
-
-    @future.setter
-    def future(self, given: object) -> None:
-        self.source.future = given
 
 
 class CSVDataModule(FrameDataModule):

@@ -83,7 +83,7 @@ class ErrorTable:
             if totals is None:
                 raise UserError("there are no windows to measure")
             if not totals[:, total_names(()).index("count")].any():
-                raise UserError("there is no observed value to score")
+                raise UserError("there is no observed value to score: choose another split")
         rows = Path(path) if path is not None else pa.concat_tables(kept) if size <= MEMORY_LIMIT else None
         return cls(part.schema, totals, rows, steps())
 

@@ -14,11 +14,20 @@ from torch import Tensor
 
 from tsattn.batch import EXACT, Batch
 from tsattn.data import Panel
+from tsattn.data.splits import Split
 from tsattn.errors import UserError
 from tsattn.evaluation.error_table import ErrorTable, error_rows
 from tsattn.evaluation.window_errors import point_forecast, step_totals, window_errors
 from tsattn.scaler import Units
 from tsattn.task import check_quantiles
+
+
+def check_targets(panel: Panel, splits: Sequence[Split], part: str) -> None:
+    """Refuse data without any observed target in a part."""
+    for start, (first, end) in zip(panel.starts, (split.bounds(part) for split in splits), strict=False):
+        if not np.isnan(panel.values[start + first : start + end]).all():
+            return
+    raise UserError(f"all target values of the {part} part are missing: choose another split")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tsattn.descriptions import parsed
-from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_line, one_of, shown
 from tsattn.predictors import DEFAULT, complete_predictor, network_for
 
 BACKBONE = "model.backbone"
@@ -47,7 +47,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
     try:
         content = parsed(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path} is not YAML: {one_line(error)}") from error
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a configuration: it must hold the keys data, model and trainer")
     check_sections(content, f"{path}: ")

@@ -28,7 +28,7 @@ from lightning.pytorch.loggers import Logger
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.data.frequency import counts
 from tsattn.descriptions import class_at, imported
-from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_line, one_of, shown
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import BACKBONE, SECTIONS, check_sections, find_config, read_config, with_values
 from tsattn.layers.optim import Optimization
@@ -50,12 +50,11 @@ NOT_IN_KEY = (
 )
 OF_DATA: tuple[str, ...] = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
 OF_DATA += ("val_windows", "transform", "season_length")
-# left out of keys and of drawn seeds at these values, so that keys of committed records stay valid
-_UNSAID = {
-    **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
-    **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0, "season_length": None},
-}
-_UNSAID_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
+# options that came later, left out of keys and of drawn seeds at these values: keys of committed records stay valid
+_LATER_OF_MODEL: dict[str, Any] = {"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None}
+_LATER_OF_MODEL |= {"calibrate": False, "patience": None, "min_delta": 0.0}
+_LATER_OF_DATA = {"transform": None, "season_length": None, "until": None, "comment": "", "skip_rows": 0}
+_LATER_OF_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
 _CHUNK = 1 << 26  # bytes
 _FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
 
@@ -107,7 +106,7 @@ class Experiment:
         given = {name: files[name] for name in _FILES if files.get(name)}
         if seed is True:  # wherever the files lie
             files.update(dict.fromkeys(given))
-            said = {**data, "init_args": _without(files, _UNSAID)}
+            said = {**data, "init_args": _without(files, _LATER_OF_DATA)}
             text = json.dumps({**whole, "data": said, "model": _said(model)})
             seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
         for name, path in given.items():  # the description is read from anywhere
@@ -146,12 +145,23 @@ class Experiment:
         text: str = yaml.safe_dump(self.to_dict(), sort_keys=False)
         return text
 
-    def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
-        """Make the DataModule, and the arguments of the Trainer; a `UserError` says what a class refuses."""
+    def data_module(self) -> ForecastDataModule:
+        """Make the DataModule; a `UserError` says what its class refuses."""
+        return instantiated(self._parsed, "data")  # type: ignore[no-any-return]
+
+    def trainer_arguments(self) -> dict[str, Any]:
+        """The arguments of the Trainer, with the objects that they name; a `UserError` says what a class refuses."""
+        return dict(vars(instantiated(self._parsed, "trainer")))
+
+    @property
+    def _parsed(self) -> Namespace:
         parts, data, trainer = self._parts
-        is_as_parsed = data is self.data and trainer is self.trainer
-        made = instantiated(parts if is_as_parsed else parsed(self.to_dict()))
-        return made.data, dict(vars(made.trainer))
+        return parts if data is self.data and trainer is self.trainer else parsed(self.to_dict())
+
+    @property
+    def training_options(self) -> dict[str, Any]:
+        """The options of the training: all of the model but its predictor."""
+        return {name: value for name, value in self.model.items() if name != "backbone"}
 
     @property
     def selection(self) -> str:
@@ -173,9 +183,8 @@ class Experiment:
         splits, and what a data set does to each batch. Left out are where files lie, logging, loader processes, the
         device, and threads.
         """
-        data, _ = self.made()
-        data.prepare_data()
-        data.setup("fit")
+        data = self.data_module()
+        data.prepare("fit")
         return self.key_with(data)
 
     def key_with(self, data: ForecastDataModule, data_fingerprint: str | None = None) -> str:
@@ -184,7 +193,7 @@ class Experiment:
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)
-        of_data = _without({name: getattr(data, name) for name in OF_DATA}, _UNSAID)
+        of_data = _without({name: getattr(data, name) for name in OF_DATA}, _LATER_OF_DATA)
         content = {
             "version": RESULTS_VERSION,
             "model": _said(self.model),
@@ -221,7 +230,7 @@ def fingerprint(data: ForecastDataModule) -> str:
 
 
 def _said(model: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_without(model, _UNSAID), "backbone": _network_without(model["backbone"])}
+    return {**_without(model, _LATER_OF_MODEL), "backbone": _network_without(model["backbone"])}
 
 
 def _without(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +239,7 @@ def _without(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
 
 def _network_without(description: Any) -> Any:
     if isinstance(description, Mapping):
-        kept = _without(description, _UNSAID_IN_NETWORKS)
+        kept = _without(description, _LATER_OF_NETWORKS)
         if kept.get("linear_path") == "ridge" or (kept.get("kind") == "auto" and kept.get("members") is None):
             kept["version"] = 2  # numbers of these alone changed
         return {name: _network_without(value) for name, value in kept.items()}
@@ -291,7 +300,7 @@ class ExperimentParser(ArgumentParser):
                 raise UserError(text.format(*said.groups(), key=key)) from ex
         value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
         if key == here or not value:
-            raise UserError(" ".join(message.split())[:400]) from ex
+            raise UserError(one_line(message, 400)) from ex
         kinds = re.findall(r"Expected a (?:<class '(?:\w+\.)*(\w+)'>|typing\.Literal\[(.*?)\]|(dot))", message)
         words = [word for name, some, dot in kinds for word in (name, dot, *some.replace("'", "").split(", "))]
         valid = [*filter(None, dict.fromkeys(_KINDS.get(word, word) for word in words))] or ["another kind of value"]
@@ -365,10 +374,11 @@ def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespac
             parser.prog, parser.more = "tsattn", ExperimentParser.more
 
 
-def instantiated(parts: Namespace) -> Namespace:
-    """Make the DataModule, and the objects that the arguments of the Trainer name."""
+def instantiated(parts: Namespace, section: str) -> Any:
+    """Make the DataModule of ``data``, or the objects that the arguments of the ``trainer`` name."""
+    alone = Namespace(**{section: copy.deepcopy(parts[section])})  # type: ignore[no-untyped-call]
     with _LOCK, user_errors():
-        return experiment_parser().instantiate(copy.deepcopy(parts))  # type: ignore[no-any-return]
+        return experiment_parser().instantiate(alone)[section]
 
 
 def plain(parts: Namespace) -> dict[str, Any]:
@@ -401,7 +411,7 @@ def user_errors() -> Iterator[None]:
             raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
         text, missing = str(error), "needs a package that is not installed"
         if isinstance(error, ImportError):
-            raise UserError(f"a class of the configuration {missing}: {' '.join(text.split())}") from error
+            raise UserError(f"a class of the configuration {missing}: {one_line(text)}") from error
         # only text remains where several classes were tried
         cls = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", text)
         pattern = r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)"
@@ -415,7 +425,7 @@ def user_errors() -> Iterator[None]:
         # a RuntimeError of EarlyStopping, once there is a metric
         if not isinstance(error, MisconfigurationException) and "conditioned on metric" not in str(error):
             raise
-        raise UserError(" ".join(str(error).split())) from error
+        raise UserError(one_line(error)) from error
 
 
 def _user_error_behind(error: BaseException | None) -> UserError | None:

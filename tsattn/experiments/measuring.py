@@ -215,5 +215,4 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
 
 def device_type(experiment: Experiment) -> str:
     """The type of the device of an experiment: ``cpu``, ``cuda`` and so on."""
-    _, trainer = experiment.made()
-    return Execution(TrainerOptions.of(trainer)).device.type
+    return Execution(TrainerOptions.of(experiment.trainer_arguments())).device.type

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.data import ForecastDataModule, FrameDataModule
+from tsattn.data import ForecastDataModule
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
@@ -70,7 +70,7 @@ def reopened(
     experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
     """Open a finished run: its predictor, the data of its experiment or of the files, set up, and the device."""
-    data, trainer = experiment.made()
+    data, trainer = experiment.data_module(), experiment.trainer_arguments()
     accelerator = trainer["accelerator"]
     if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
         logger.warning("accelerator %s is not on this machine; using auto", accelerator)
@@ -79,15 +79,8 @@ def reopened(
     here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
     execution = Execution(TrainerOptions.of(here, is_new=False))
     fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
-    data.task, data.scaler = fitted.predictor.task, fitted.scaler
-    if input is not None:
-        data.forecast_from(input)
-    if future is not None:
-        if not isinstance(data, FrameDataModule):
-            raise UserError(f"{type(data).__name__} has no covariates: leave out `--future` (Python: `future=`)")
-        data.source.future = Path(future)
-    data.prepare_data()
-    data.setup(stage)
+    data.forecast_from(input, future)
+    data.prepare(stage, fitted.predictor.task, fitted.scaler)
     return fitted, data, execution
 
 

@@ -24,6 +24,7 @@ from tsattn.backbones.task_network import check_same, load_checkpoint, read_cont
 from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError, number_of, one_of, without_password
 from tsattn.evaluation import ErrorTable
+from tsattn.evaluation.measure import check_targets
 from tsattn.experiments.experiment import OF_DATA, Experiment, fingerprint, user_errors
 from tsattn.experiments.measuring import extent, measured, tables_with_baselines
 from tsattn.experiments.result import Result, fitted_in
@@ -54,14 +55,14 @@ class Recording:
     folder: RunFolder  # a new folder may get another name when it is made
     experiment: Experiment
     hooks: Hooks
-    goes_on: bool  # whether the run is resumed
+    resumes: bool  # whether the run is resumed
     notes: dict[str, Any]  # written into a new folder, for those who resume the run
     _is_open: bool = field(default=False, init=False)
 
     def check_data(self, data: ForecastDataModule) -> str:
         """Refuse to resume with data that differ from the run's first; note and return their fingerprint."""
         found = fingerprint(data)
-        if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
+        if self.resumes and self.folder.noted("fingerprint") not in (None, found):
             what = f"the data have changed since the run {self.folder.path} began"
             raise UserError(f"{what}: restore the data, or start a new run")
         self.notes = {"fingerprint": found, **self.notes}
@@ -71,7 +72,7 @@ class Recording:
         """Open the folder to train a member, or the whole predictor if empty, for this number of steps if known."""
         if not self._is_open and is_first_process():
             last = self.folder.of_member(member).last
-            if self.goes_on:
+            if self.resumes:
                 step = int(load_checkpoint(last)["global_step"]) if last.exists() else 0
                 self._go_on(steps, step)
                 after = f" after step {step}{f' of {member}' if member else ''}" if last.exists() else ""
@@ -127,7 +128,7 @@ class Recording:
             if self._is_open and is_first_process():
                 self._check_held(error)
                 explains = isinstance(error, UserError) and [*self.folder.path.rglob(self.folder.curve.name)]
-                if not (self.goes_on or explains or self.folder.all_checkpoints()):
+                if not (self.resumes or explains or self.folder.all_checkpoints()):
                     shutil.rmtree(self.folder.path, ignore_errors=True)
             raise
         finally:
@@ -272,7 +273,7 @@ def resume(
             place.check_resumable(longer=differs or is_new_refit)
         asks = {"test": place.noted("test") is not False, "refit": refit or bool(place.noted("refit"))}
         with kernels_as_noted(place.noted("kernels")):
-            return _prepare(experiment, place, None, hooks or Hooks(), goes_on=True, **asks).result()
+            return _prepare(experiment, place, None, hooks or Hooks(), resumes=True, **asks).result()
     finally:
         place.release()
 
@@ -288,7 +289,7 @@ class _PreparedRun:
     seed: int  # drawn if none is named, so that members of an ensemble get different ones
     recording: Recording | None
     hooks: Hooks  # with the checkpoint that is resumed
-    goes_on: bool
+    resumes: bool
     test: bool
     refit: bool
 
@@ -317,13 +318,14 @@ class _PreparedRun:
         if start is not None:
             check_same(start.fitted.predictor.description, start.fitted.predictor.output, *asked)
             start.set_up(data)
+        elif self.hooks.checkpoint is not None:
+            content = read_content(load_checkpoint(self.hooks.checkpoint))
+            check_same(content.predictor, content.output, *asked)
+            data.prepare("fit", content.task, content.scaler)
         else:
-            if self.hooks.checkpoint is not None:
-                content = read_content(load_checkpoint(self.hooks.checkpoint))
-                check_same(content.predictor, content.output, *asked)
-                data.task, data.scaler = content.task, content.scaler
-            data.prepare_data()
-            data.setup("fit")
+            data.prepare("fit")
+        if self.test and "test" in data.parts:
+            check_targets(data.contents[0], data.splits, "test")
         _, task, scaler = data.contents
         predictor.build(task, experiment.output, empty=True)
         self.hooks.built(predictor, data)
@@ -365,10 +367,10 @@ class _PreparedRun:
         hooks, shows = self.hooks, self.options.arguments["enable_progress_bar"]
         return Training(
             trainer=self.options.fresh(),
-            options={name: value for name, value in self.experiment.model.items() if name != "backbone"},
+            options=self.experiment.training_options,
             seed=self.seed,
             open_files=None if self.recording is None else self.recording.open_files,
-            resumes=self.goes_on,
+            resumes=self.resumes,
             checkpoint=hooks.checkpoint,
             callbacks=hooks.callbacks,
             loggers=hooks.loggers,
@@ -400,7 +402,7 @@ class _PreparedRun:
     ) -> Result:
         """Validate the fitted predictor, calibrate it, and test it together with the baselines."""
         execution, facts, recording = Execution(self.options), dict(result.fit), self.recording
-        fitted = result.fitted
+        fitted, folder = result.fitted, None if recording is None else recording.folder
         if "validation_error" not in facts and "val" in fit_data.parts:
             metric = self.experiment.selection
             scores = measured(self.predictor, fit_data, "val", execution).scores()
@@ -410,7 +412,8 @@ class _PreparedRun:
             predictor, rolls = fitted.predictor, fits_before(held_out, fit_data)
             if rolls and predictor.needs_fit:  # the second fit chooses nothing by the windows that score it
                 before = held_out.with_splits(lambda split: split, ("train",))
-                predictor = fitted_again(predictor, before, training.unwatched(self.options).at_length(result.fit))
+                anew = replace(training.unwatched(self.options).at_length(result.fit), start=None)
+                predictor = fitted_again(predictor, before, anew)
             scores_kept = conformal_scores(predictor, held_out, execution)
             known = facts["calibration"] = scores_kept.facts
             own = known["series_of_their_own"]
@@ -423,11 +426,9 @@ class _PreparedRun:
         tables: dict[str, ErrorTable] = {}
         if self.test and "test" in self.data.parts:
             predictor = with_levels(fitted, self.data.contents[0].ids).predictor
-            given: Any = (predictor, self.data, "test", execution)
-            given += (None if recording is None else recording.folder.errors,)
+            given: Any = (predictor, self.data, "test", execution, folder and folder.errors)
             tables = tables_with_baselines(*given) if self.hooks.with_baselines else {predictor.name: measured(*given)}
-        folder = None if recording is None else recording.folder.path
-        return replace(result, fitted=fitted, fit=facts, tables=tables, folder=folder)
+        return replace(result, fitted=fitted, fit=facts, tables=tables, folder=None if folder is None else folder.path)
 
 
 def _prepare(
@@ -438,13 +439,11 @@ def _prepare(
     *,
     test: bool,
     refit: bool,
-    goes_on: bool = False,
+    resumes: bool = False,
 ) -> _PreparedRun:
     """Make the objects of a run; refuse options that do not fit together."""
-    with user_errors():
-        made, trainer = experiment.made()
-    options = TrainerOptions.of(trainer, is_new=not goes_on)
-    if not goes_on:  # a resumed run has the precision that is chosen now
+    made, options = experiment.data_module(), TrainerOptions.of(experiment.trainer_arguments(), is_new=not resumes)
+    if not resumes:  # a resumed run has the precision that is chosen now
         experiment = replace(experiment, trainer={**experiment.trainer, "precision": options.arguments["precision"]})
     data = made if data is None else data
     for name in (*OF_DATA, *made.in_key):
@@ -459,19 +458,19 @@ def _prepare(
         why = "cannot be false: a run folder needs checkpoints; in Python, leave out folder to write none"
         why = why if writes else "needs a run folder: give folder=DIR"
         raise UserError(f"--trainer.enable_checkpointing {why}")
-    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
+    if hooks.checkpoint is not None and not resumes and not _is_network(predictor):
         raise UserError(f"only a single trained network can resume from a checkpoint, not {predictor.name}")
     where, recording = folder(data, predictor) if callable(folder) else folder, None
     if where is not None:
-        if not goes_on and is_first_process():
+        if not resumes and is_first_process():
             where.check_new()
-        if goes_on and where.last.exists():
+        if resumes and where.last.exists():
             hooks = replace(hooks, checkpoint=where.last)
         if not options.arguments["fast_dev_run"]:
             notes = {"test": test, "refit": refit, "started": hooks.start is not None}
-            recording = Recording(where, experiment, hooks, goes_on, notes)
+            recording = Recording(where, experiment, hooks, resumes, notes)
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
-    return _PreparedRun(experiment, options, data, predictor, seed, recording, hooks, goes_on, test, refit)
+    return _PreparedRun(experiment, options, data, predictor, seed, recording, hooks, resumes, test, refit)
 
 
 def _is_network(predictor: Predictor) -> bool:

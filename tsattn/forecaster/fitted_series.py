@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from tsattn.data import Panel
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
-from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
+from tsattn.data.stamps import kept_zone, time_numbers, time_unit, time_zone, times_of
 from tsattn.descriptions import typed
+from tsattn.errors import UserError
 from tsattn.forecaster.frames import FrameKind
 from tsattn.scaler import SeriesId
+from tsattn.task import UNKNOWN_ZONE
 
 if TYPE_CHECKING:
     from tsattn.experiments import Result
@@ -92,10 +94,13 @@ class FittedSeries:
 
     def plain(self) -> dict[str, Any]:
         """Return all that is not an array, as plain data."""
-        time = self.panel.time
+        time, zone = self.panel.time, kept_zone(self.panel.time)
+        if zone == UNKNOWN_ZONE:
+            mend = "give the model times in UTC, or in a zone with a name such as Europe/Berlin"
+            raise UserError(f"the time zone {time_zone(time)} has no name to save it by: {mend}")
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
-            **{"time_zone": time_zone(time), "time_unit": time_unit(time)},  # no unit: steps
+            **{"time_zone": zone, "time_unit": time_unit(time)},  # no unit: steps
             **{"is_complete": self.is_complete, "kind": asdict(self.kind), "earlier_ids": self._earlier},
         }
 

@@ -105,7 +105,7 @@ def fine_tuning(options: ForecasterOptions, max_steps: int | None, learning_rate
 
 
 def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
-    data, _ = experiment.made()
+    data = experiment.data_module()
     assert isinstance(data, PanelDataModule)
     data.give(panel)
     return data
@@ -146,8 +146,8 @@ def _hooks(
     check_packages(loggers)
     if training.checkpoints is not None:
         path = Path(training.checkpoints)
-        goes_on = start.checkpoint is not None and start.checkpoint.resolve().parent == path.resolve()
-        if path.is_dir() and any(path.glob("*.ckpt")) and not goes_on:
+        resumes = start.checkpoint is not None and start.checkpoint.resolve().parent == path.resolve()
+        if path.is_dir() and any(path.glob("*.ckpt")) and not resumes:
             raise UserError(f"{path} has checkpoints already: name another folder, or resume with checkpoint=FILE")
         callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k)]
     elif training.save_top_k != 1:

@@ -144,14 +144,13 @@ class Forecaster:
         accelerator: str = "auto",
         training: TrainingOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        self._take({name: value for name, value in locals().items() if name != "self"})
-        if self._options.trains:
-            _ = self.experiment  # this refuses now what a training would refuse later
+        given = {name: value for name, value in locals().items() if name != "self"}
+        self._take(ForecasterOptions.of(given).checked())
 
-    def _take(self, given: Mapping[str, Any]) -> Self:
-        self._options = ForecasterOptions.of(given)
-        self.arguments = self._options.arguments
-        self.predictor: Predictor = self._options.predictor
+    def _take(self, options: ForecasterOptions) -> Self:
+        self._options = options
+        self.arguments = options.arguments
+        self.predictor: Predictor = options.predictor
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
@@ -179,14 +178,13 @@ class Forecaster:
         """Return all arguments as given; scikit-learn's `clone` calls this. `deep` has no effect."""
         return dict(self._options.given)
 
-    def set_params(self, **arguments: Any) -> Forecaster:
+    def set_params(self, **arguments: Any) -> Self:
         """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
         given = self._options.given
         for name in arguments.keys() - given.keys():
             hint = where_it_went(name) or did_you_mean(name, given)
             raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {one_of(given)}")
-        self.__dict__ = vars(type(self)(**{**given, **arguments}))
-        return self
+        return self._take(ForecasterOptions.of({**given, **arguments}).checked())
 
     def __repr__(self) -> str:
         fitted = "not fitted" if self.fitted is None else "fitted"
@@ -558,7 +556,8 @@ def load(folder: str | Path) -> Forecaster:
     try:
         given = signature.bind(**saved.arguments)
         given.apply_defaults()
-        forecaster = Forecaster.__new__(Forecaster)._take(given.arguments)  # options of a training are for its next fit
+        forecaster = Forecaster.__new__(Forecaster)
+        forecaster._take(ForecasterOptions.of(given.arguments))  # options of a training are for its next fit
     except UserError:
         raise
     except Exception as error:  # the folder may have been edited

@@ -126,7 +126,7 @@ class FrameModel:
                 f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
                 f"{T + step * (windows - 1) + 1} are needed"
             )
-        calibrates = level is not None and bool(options.given["calibrate"])
+        calibrates = bool(options.given["calibrate"])
         parts, fitted = [], None
         for window in range(windows):
             numbers = np.flatnonzero(ends[:, window] >= 1)

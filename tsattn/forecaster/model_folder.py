@@ -18,9 +18,10 @@ from safetensors.torch import load_file, save_file
 
 from tsattn.backbones.task_network import FORMAT, CheckpointContent, check_format
 from tsattn.data import DataOptions
+from tsattn.data.columns import match_ids
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, one_line, shown
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.options import MODEL, nested
@@ -161,7 +162,8 @@ def _read(folder: Path, names: Collection[str]) -> SavedModel:
         copula = StepCopula(load_arrays(folder / _COPULA)["ranks"]) if _COPULA in files else None
         records = CheckpointContent.from_dict(content)
         no_times_of(records.task)  # which refuses an unknown time zone
-        if series is not None and records.scaler.ids and not {*series.trained_until} <= {*records.scaler.ids}:
+        known = () if series is None else match_ids(series.panel.ids, records.scaler.ids)
+        if series is not None and records.scaler.ids and len(known) < len(series.panel.ids):
             raise ValueError("series have no scale")
         fitted = restored_predictor(records, weights, str(folder))
         if content["conformal"] is not None:
@@ -176,7 +178,7 @@ def _read(folder: Path, names: Collection[str]) -> SavedModel:
 
 def damaged(folder: Path, why: object) -> UserError:
     """Return the error that says a folder is damaged, and why in a line."""
-    return UserError(f"{folder} is damaged: {' '.join(str(why).split())[:200]}")
+    return UserError(f"{folder} is damaged: {one_line(why, 200)}")
 
 
 def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

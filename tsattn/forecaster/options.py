@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -205,8 +205,14 @@ class ForecasterOptions:
             }
         )
         ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
-        TrainerOptions.of(experiment.made()[1], is_new=False)
+        TrainerOptions.of(experiment.trainer_arguments(), is_new=False)
         return experiment
+
+    def checked(self) -> Self:
+        """Refuse now what a training would refuse later; a `UserError` says what."""
+        if self.trains:
+            _ = self.experiment
+        return self
 
     @property
     def trains(self) -> bool:
@@ -217,7 +223,7 @@ class ForecasterOptions:
     def batches(self) -> tuple[int, Execution]:
         """Size of the batches of a forecast, and its device and precision; few options of them need an experiment."""
         if not set(_COMPUTING).isdisjoint(self.training.trainer or ()):
-            trainer = TrainerOptions.of(self.experiment.made()[1], is_new=False)
+            trainer = TrainerOptions.of(self.experiment.trainer_arguments(), is_new=False)
         else:
             given = {**dict.fromkeys(_COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}
             trainer = TrainerOptions(given, chooses_steps=True, chooses_validation=True)

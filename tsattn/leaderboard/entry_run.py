@@ -22,7 +22,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from tsattn.data import ForecastDataModule
-from tsattn.errors import FormatError, UserError
+from tsattn.errors import FormatError, UserError, one_line
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import device_type, measured, predictor_sizes
@@ -129,7 +129,7 @@ def run_entry(work: Work, folder: WorkingFolder) -> None:
     except Exception as error:  # the other runs continue
         traceback.print_exc()
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        row |= {"status": "failed", "reason": " ".join(reason.split())[:2000]}
+        row |= {"status": "failed", "reason": one_line(reason, 2000)}
     folder.keep(row)
 
 

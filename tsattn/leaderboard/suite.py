@@ -37,7 +37,7 @@ import yaml
 
 from tsattn.data.public.cards import card_of
 from tsattn.descriptions import Description, parsed
-from tsattn.errors import UserError, did_you_mean, is_whole_number, one_of, shown, whole_number
+from tsattn.errors import UserError, did_you_mean, is_whole_number, one_line, one_of, shown, whole_number
 from tsattn.experiments.configs import full_path
 
 ORDER = ("seed", "horizon", "dataset", "predictor", "attention")
@@ -238,7 +238,7 @@ class Suite:
         try:
             content = parsed(text)
         except yaml.YAMLError as error:
-            raise UserError(f"not YAML: {' '.join(str(error).split())}") from error
+            raise UserError(f"not YAML: {one_line(error)}") from error
         given = _checked(content, "Keys", "a suite")
         for key in ("data", "horizons", "predictors"):
             if not given.get(key):
@@ -267,7 +267,7 @@ class Suite:
             questions=tuple(_question(one) for one in given.get("questions") or ()),
             margin=float(margin),
             first_seed=whole_number("first_seed", given.get("first_seed", 1), least=0),
-            caveats=tuple(" ".join(str(one).split()) for one in given.get("caveats") or ()),
+            caveats=tuple(one_line(one) for one in given.get("caveats") or ()),
             order=tuple(order),
             text=text,
         )
@@ -444,7 +444,7 @@ def _question(given: Any) -> Question:
         raise UserError(f"a question must name each model once, not {one_of(models)} against {against}")
     limits = _limits({key: given.get(key) for key in ("data", "horizons")}, "a question")
     return Question(
-        ask=" ".join(str(given["ask"]).split()),
+        ask=one_line(given["ask"]),
         models=models,
         against=against,
         metric=metric,

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tsattn.errors import UserError, first_line, import_ray
+from tsattn.errors import UserError, first_line, import_ray, one_line
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.training.execution import quiet_lightning
 
@@ -142,7 +142,7 @@ def _connect(address: str, processors: int) -> Any:
     try:
         ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())[:200]
+        said = one_line(error, 200)
         raise UserError(f"the Ray cluster at {address} cannot be used: {said}") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ends or signal.SIG_DFL)

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import forward_ad
 
+from tsattn.ops.modes import is_forward_mode
 from tsattn.ops.native.kernel_problem import DropoutProblem, keep_threshold, kept_numbers, numbers, openmp_team
 from tsattn.ops.native.library import load_kernels, why_no_kernels
 
@@ -64,7 +64,7 @@ def dropout(x: Tensor, p: float, training: bool = True, *, residual: Tensor | No
 def _is_native(x: Tensor) -> bool:
     if x.device.type != "cpu" or x.dtype not in _DTYPES or type(x) not in _KINDS or x.layout != torch.strided:
         return False
-    if torch.compiler.is_exporting() or forward_ad._current_level >= 0:
+    if torch.compiler.is_exporting() or is_forward_mode():
         return False
     if not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is not None:
         return False

@@ -94,11 +94,16 @@ def kept_by_stream(make: Callable[..., Kept]) -> Callable[..., Kept]:
     return find
 
 
+def is_forward_mode() -> bool:
+    """Whether derivatives in forward mode are recorded."""
+    return forward_ad._current_level >= 0
+
+
 def why_no_fused_derivative() -> str | None:
     """Why PyTorch's fused kernels lack a derivative that may be needed here; None if they have all."""
     if torch.compiler.is_compiling():
         return None
-    if forward_ad._current_level >= 0:
+    if is_forward_mode():
         return "its kernel has no derivative in forward mode, which reference has"
     transformations = torch._C._functorch.get_interpreter_stack() or ()
     if sum(part.key() == torch._C._functorch.TransformType.Grad for part in transformations) > 1:

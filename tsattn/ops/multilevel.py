@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.masks import RegularBlocks, allowed_pairs, without_padding
-from tsattn.ops.modes import is_readable, is_vmapped, why_no_fused_derivative
+from tsattn.ops.modes import is_forward_mode, is_readable, is_vmapped, why_no_fused_derivative
 from tsattn.ops.multilevel_plain import count_blocks, multilevel_attention_reference, multilevel_attention_sdpa
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
@@ -169,7 +168,7 @@ class _Call:
     @property
     def is_whole(self) -> bool:
         """Whether the tiles take the call: no bias, no dropout, no forward-mode derivative."""
-        return self.bias is None and not self.dropout_p and forward_ad._current_level < 0
+        return self.bias is None and not self.dropout_p and not is_forward_mode()
 
     @property
     def is_traced(self) -> bool:
@@ -202,7 +201,7 @@ class _Call:
         """For each implementation except `native`, why it cannot compute this; None if it can."""
         if self.bias is not None or self.dropout_p:
             tiles: str | None = "it takes no bias and no dropout"
-        elif forward_ad._current_level >= 0:
+        elif is_forward_mode():
             tiles = why_no_fused_derivative()
         else:
             tiles = UNREADABLE if layouts is None else layouts if isinstance(layouts, str) else None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from tsattn import descriptions
 from tsattn.backbones import BACKBONES, backbone_class
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError
 
 if TYPE_CHECKING:
     from tsattn.predictors.base import Predictor
@@ -79,8 +78,6 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
 
     table = {**BACKBONES, **PREDICTORS}
     kind, chosen = descriptions.named(description, what=what, table=table)
-    if kind == "chronos-tiny":
-        raise UserError("chronos-tiny is no longer included: use tiny, the pretrained model that replaces it")
     cls = descriptions.class_of(kind, Predictor, Backbone, what=what, table=table)
     return kind, NetworkPredictor if issubclass(cls, Backbone) else cls, chosen
 

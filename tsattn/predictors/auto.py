@@ -129,23 +129,28 @@ class Auto(Ensemble):
         """The trainings of each member that has a share."""
         return [copies for copies in self._copies if copies]
 
+    def _first_shares(self, data: ForecastDataModule, training: Training) -> tuple[list[float], float]:
+        """Return the shares and the width before the fit: of an earlier fit, or by what the data are enough for."""
+        if (known := training.choices.get(training.member)) is not None:
+            return [known["shares"].get(kind, 0.0) for kind in self._kinds], known["width"]
+        if not self.is_default:
+            return self.weights, self.width
+        task, has_rows = data.contents[1], len(data.windows("train")) >= _NETWORK_WINDOWS
+        tiny, reads = len(self._copies[0]), task.past_covariates or task.future_covariates or task.static
+        return [float(tiny), 1.0, 1.0, float(has_rows or bool(reads) or not tiny)], 1.0
+
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        if (known := training.choices.get(training.member)) is not None:
-            self._take([known["shares"].get(kind, 0.0) for kind in self._kinds], known["width"])
-        elif self.is_default:
-            task = data.contents[1]
-            has_rows = len(data.windows("train")) >= _NETWORK_WINDOWS
-            tiny, reads = len(self._copies[0]), task.past_covariates or task.future_covariates or task.static
-            self._take([float(tiny), 1.0, 1.0, float(has_rows or bool(reads) or not tiny)])
-        for parts in self._parts(data, training):
-            for copy, own_data, own in parts[:1]:
+        shares, _ = self._first_shares(data, training)
+        for share, parts in zip(shares, self._parts(data, training), strict=True):
+            for copy, own_data, own in parts[:1] if share else ():
                 if copy.needs_fit or not self.is_default:
                     copy.check_fit(own_data, own)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit the members that the rows are enough for; ``chosen`` has their shares and the width of intervals."""
+        self._take(*self._first_shares(data, training))
         quietly = replace(training, say=lambda line: None)  # one line names the chosen members
         facts = super().fit(data, quietly if self.is_default else training)
         return facts if training.member in training.choices else {**facts, **self._choose(data, training)}

@@ -25,6 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from tsattn.batch import Batch
+from tsattn.data.columns import match_ids
 from tsattn.data.splits import Split
 from tsattn.data.windows import OrderedBatches, spread
 from tsattn.descriptions import typed
@@ -118,8 +119,8 @@ class ConformalScores:
     def groups(self, ids: Sequence[Any]) -> Tensor:
         """Return the group of each series, `(S,)` int64: its own, or the first."""
         number = {name: group for group, name in enumerate(self.ids, 1)}
-        texts = {str(name): group for name, group in number.items()}
-        return torch.tensor([number.get(name, texts.get(str(name), 0)) for name in ids])
+        own = match_ids(ids, self.ids)
+        return torch.tensor([number[own[name]] if name in own else 0 for name in ids])
 
     def base(self, interval: Interval) -> int:
         """Return the number of the predictor's interval that is widened for another: the nearest in coverage."""

@@ -18,7 +18,7 @@ from tsattn.data import FutureWindows, Panel, Series
 from tsattn.data.scaling import check_counts, fit_scaler, with_new_series
 from tsattn.data.windows import OrderedBatches
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, one_line, one_of
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import AnyHorizon, Predictor
 from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_of, levels_of
@@ -87,7 +87,7 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
     try:
         predictor.load_state_dict(state, assign=True)
     except RuntimeError as error:
-        raise UserError(f"{source} is damaged: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"{source} is damaged: {one_line(error, 200)}") from error
     return FittedPredictor(predictor.eval(), content.scaler)
 
 
@@ -117,15 +117,13 @@ class WarmStart:
 
     def set_up(self, data: ForecastDataModule) -> None:
         """Read data as the network needs them, and scale them."""
-        data.task, data.scaler = self.fitted.predictor.task, self.fitted.scaler
-        data.prepare_data()
-        data.setup("predict")  # read and split, not scaled
-        panel, _, scaler = data.contents
+        data.prepare("predict", self.fitted.predictor.task, self.fitted.scaler)  # read and split, not scaled
+        panel, task, scaler = data.contents
         if self.rescale:
-            data.scaler = fit_scaler(panel, data.splits, data.scaling, data.transform)
+            scaler = fit_scaler(panel, data.splits, data.scaling, data.transform)
         else:
-            data.scaler = with_new_series(scaler, panel, np.array([split.train_end for split in data.splits]))
-        data.setup("fit")
+            scaler = with_new_series(scaler, panel, np.array([split.train_end for split in data.splits]))
+        data.prepare("fit", task, scaler)
 
     def key_after(self, key: str) -> str:
         """Return the key of a result with this start, given its key without a start."""

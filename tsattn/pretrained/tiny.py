@@ -21,7 +21,7 @@ from tsattn import descriptions
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, folder_path, one_of, whole_number
+from tsattn.errors import UserError, folder_path, one_line, one_of, whole_number
 from tsattn.layers import at_levels
 from tsattn.predictors.base import AnyHorizon, Attending, Predictor, last_context, moved_on
 from tsattn.predictors.network import NetworkPredictor
@@ -250,7 +250,7 @@ def read_head(weights: str) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             head = file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
     if head.get("format") != _FORMAT:
         raise UserError(f"{path} holds no weights of tiny: its format is {head.get('format')!r}")
     try:
@@ -289,7 +289,7 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
             state |= {name: part for name, part in TinyNetwork(**sizes).state_dict().items() if name in fresh}
         network.load_state_dict(state, assign=True)
     except (SafetensorError, RuntimeError) as error:
-        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
+        raise UserError(f"{path} is damaged: {one_line(error, 200)}") from error
     return network.cpu()  # which fills constants
 
 

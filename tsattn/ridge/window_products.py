@@ -108,7 +108,7 @@ class Equations:
 
     def squared_error(self, weight: Tensor) -> float:
         """Return the sum of squared errors of a map."""
-        return float(self.squares + ((self.gram @ weight - 2 * self.moment) * weight).sum())
+        return max(0.0, float(self.squares + ((self.gram @ weight - 2 * self.moment) * weight).sum()))  # rounding
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,6 @@ class BestCheckpoint(ModelCheckpoint):
     """Keep the best `save_top_k` weights (-1: all; None: one, ``best.ckpt``), and the last as ``last.ckpt``."""
 
     def __init__(self, folder: Path, monitor: str, save_top_k: int | None = None, *, keeps_last: bool = True) -> None:
-        if save_top_k is not None and save_top_k < -1:
-            raise UserError(f"save_top_k must be at least 0, or -1 for all checkpoints, not {save_top_k}")
         self.is_one, self.keeps_last = save_top_k is None, keeps_last
         name, most = ("best", 1) if save_top_k is None else ("step_{step}", save_top_k)
         plain = {"auto_insert_metric_name": False, "enable_version_counter": False}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_line, one_of, shown
 from tsattn.training.loggers import check_packages
 
 if TYPE_CHECKING:  # forecasting alone needs no Lightning
@@ -187,7 +187,7 @@ def build_trainer(arguments: Mapping[str, Any], callbacks: Iterable[Callback] = 
     try:
         return Trainer(**{**arguments, "callbacks": all_callbacks, **replaced})
     except (ValueError, TypeError, ImportError, MisconfigurationException) as error:
-        raise UserError(f"the trainer cannot be made: {' '.join(str(error).split())}") from error
+        raise UserError(f"the trainer cannot be made: {one_line(error)}") from error
 
 
 def as_list(value: Any) -> list[Any]:

@@ -19,7 +19,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import Trial
 
 from tsattn.descriptions import check_names, check_types, parsed
-from tsattn.errors import UserError, did_you_mean, one_of
+from tsattn.errors import UserError, did_you_mean, one_line, one_of
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import BACKBONE, full_path, get_at, with_values
 from tsattn.predictors import complete_predictor
@@ -161,7 +161,7 @@ def read_search(path: Path) -> Search:
             search.grid()
         return search
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path} is not YAML: {one_line(error)}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 

@@ -32,7 +32,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from typing_extensions import override
 
 from tsattn.backbones.task_network import difference
-from tsattn.errors import UserError, duration, scrubbed, without_password
+from tsattn.errors import UserError, duration, one_line, scrubbed, without_password
 from tsattn.tuning.search import Search
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def storage_errors() -> Iterator[None]:
 
 def _said(error: BaseException) -> str:
     error = error.__cause__ or error
-    return " ".join(str(getattr(error, "orig", None) or error).split())[:200]
+    return one_line(getattr(error, "orig", None) or error, 200)
 
 
 class SeededSampler(PartialFixedSampler):

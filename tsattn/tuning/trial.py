@@ -138,12 +138,13 @@ class HeldData:
         experiment = Experiment.of(config)
         check_one_trial(experiment)
         with user_errors():
-            _, trainer = experiment.made()
+            trainer = experiment.trainer_arguments()
             data = self.of(experiment)
             predictor = build_predictor(experiment.model["backbone"])
             predictor.build(data.contents[1], experiment.output, empty=True)
-            options = {name: value for name, value in experiment.model.items() if name != "backbone"}
-            predictor.check_fit(data, Training(TrainerOptions.of(trainer), options, experiment.seed))
+            predictor.check_fit(
+                data, Training(TrainerOptions.of(trainer), experiment.training_options, experiment.seed)
+            )
 
     def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
         """Make the DataModule of an experiment, for one trial; its series are read and scaled once for all."""
@@ -151,7 +152,7 @@ class HeldData:
         key = json.dumps([kind, arguments, fold and [fold.number, fold.count]])
         data = self._held.pop(key, None)
         if data is None:
-            data, _ = experiment.made()
+            data = experiment.data_module()
             data = data if fold is None else fold.hold_out(data)
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
             if source not in self._panels:
@@ -164,7 +165,7 @@ class HeldData:
             if isinstance(panel, UserError):
                 raise panel
             data.panel = panel
-            data.setup("fit")
+            data.prepare("fit")
         self._held[key] = data  # the last used is the last to go
         while len(self._held) > _HELD:
             del self._held[next(iter(self._held))]

@@ -110,11 +110,11 @@ def test_a_file_to_forecast_from_is_read_as_the_card_says_but_must_be_regular(cl
     lines = Path(f"{REAL_ROOT}/weather.csv").read_bytes().splitlines(keepends=True)
     data = prepared("weather", horizon=24, clean=clean)
     other = PublicDataModule("weather", clean=clean, context_length=100, prediction_length=24)
-    other.task, other.scaler = replace(data.task, context_length=100), data.scaler
+    known = replace(data.task, context_length=100), data.scaler
     for name, rows in (("head", lines[7001:7301]), ("repeat", lines[18701:19101])):
         (tmp_path / f"{name}.csv").write_bytes(b"".join([lines[0], *rows]))
     other.forecast_from(tmp_path / "head.csv")
-    other.setup("predict")
+    other.prepare("predict", *known)
     (batch,) = other.predict_dataloader()
     assert (batch.past_observed is not None) is clean
     if clean:

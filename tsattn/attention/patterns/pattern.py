@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from einops import rearrange
 from torch import Tensor
 from typing_extensions import override
 

@@ -10,9 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.autograd import forward_ad
 
-from tsattn.ops.modes import as_if_alone, is_readable, is_vmapped, needs_plain_gradients, plain_gradients
+from tsattn.ops.modes import (
+    as_if_alone,
+    is_forward_mode,
+    is_readable,
+    is_vmapped,
+    needs_plain_gradients,
+    plain_gradients,
+)
 from tsattn.ops.native.chunking import chunk_sizes, key_parts
 from tsattn.ops.native.kernel_problem import KernelProblem, numbers, openmp_team, strided
 from tsattn.ops.native.library import load_kernels, why_no_kernels
@@ -54,7 +60,7 @@ def why_not_native(
     """
     if q.device.type != "cpu" or any(t.dtype not in DTYPES for t in (q, k, v)):
         return "it computes in float32 or bfloat16 on a CPU; reference computes elsewhere too"
-    if forward_ad._current_level >= 0:
+    if is_forward_mode():
         return "it has no derivative in forward mode, which reference has"
     traced = torch.compiler.is_compiling()
     if is_vmapped() if traced else not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v, bias)):
