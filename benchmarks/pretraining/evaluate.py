@@ -68,6 +68,8 @@ class Group:
         """
         scale = np.array([_naive_error(context, self.season) for context in self.contexts])
         scale[scale == 0] = np.nan  # such series have no MASE
+        if not np.isfinite(forecast).all():
+            raise ValueError("a forecast is not finite")
         truth = self.targets[..., None]
         over = truth - forecast
         loss = np.maximum(np.array(LEVELS) * over, (np.array(LEVELS) - 1) * over)

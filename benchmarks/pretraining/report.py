@@ -49,7 +49,7 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
             line[SHOWN[name]] = one[name].mean()
             if attention != "standard":
                 standard = rows[rows["attention"] == "standard"].set_index("seed")[name]
-                logs = np.log(one.set_index("seed")[name] / standard)
+                logs = np.log(one.set_index("seed")[name] / standard).dropna()  # of equal seeds
                 half = float(t.ppf(0.975, len(logs) - 1)) * logs.std() / math.sqrt(len(logs))
                 line[f"{SHOWN[name]} to standard"] = f"{100 * logs.mean():+.2f} % ± {100 * half:.2f}"
         found.append(line)

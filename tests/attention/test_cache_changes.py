@@ -179,6 +179,13 @@ def test_a_cache_is_copied_with_its_attention_saved_and_loaded() -> None:
             other(x[:, :1], cache=held)
 
 
+def test_a_first_token_that_is_padding_everywhere_is_no_token() -> None:
+    attention, x = decoder("mlr", length=T), tokens(3)
+    cache = attention.new_cache(2)
+    attention(x[:, :1], cache=cache, attention_mask=torch.zeros(2, 1, dtype=torch.bool))
+    torch.testing.assert_close(decode(attention, x, [1, 1, 1], cache), attention(x))
+
+
 PROMPT = 14
 REAL = (14, 5, 0, 9, 1)  # tokens of each prompt
 

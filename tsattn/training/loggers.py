@@ -74,4 +74,5 @@ def keep_curve(loggers: Iterable[Logger], path: Path, step: int) -> None:
             with path.open("w", newline="") as file:
                 rewritten = csv.DictWriter(file, columns)
                 rewritten.writeheader()
-                rewritten.writerows(row for row in rows if int(row["step"]) < step)
+                # a kill may have cut the last row
+                rewritten.writerows(row for row in rows if (row["step"] or "").isdecimal() and int(row["step"]) < step)

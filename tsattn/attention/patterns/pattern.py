@@ -126,16 +126,16 @@ class DecodingStep:
             logits = logits + finite_as(bias, logits.dtype)
             finite = ~torch.isneginf(bias)
             allowed = (finite if allowed is None else finite & allowed).expand_as(logits)
-        B, heads, n, S = logits.shape
-        groups = v.shape[1]
+        (B, heads, n, S), groups = logits.shape, v.shape[1]
+        rows = heads // groups * n
         if allowed is not None:
             if allowed.shape[1] == heads > 1:
-                allowed = allowed.reshape(len(allowed), groups, -1, S)
+                allowed = allowed.reshape(len(allowed), groups, rows, S)
             else:
                 allowed = allowed.repeat(1, 1, heads // groups, 1)
-        grouped = logits.reshape(B, groups, -1, S)
+        grouped = logits.reshape(B, groups, rows, S)
         mixed = softmax_attention(grouped, v, allowed=allowed, bias=None, dropout_p=self.dropout_p)
-        return mixed.reshape(B, heads, n, -1)
+        return mixed.reshape(B, heads, n, v.shape[-1])
 
     def seen(self, keys: Tensor) -> Tensor | None:
         """`(1 | B, 1, n, S)`: which new tokens see which positions `(1, S)`; None for a single token that sees all."""
