@@ -102,7 +102,7 @@ def test_a_run_killed_again_and_again_goes_on_to_the_result_of_an_unbroken_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "signal"), [("epochs", signals.SIGTERM), ("accumulated", signals.SIGINT)])
+@pytest.mark.parametrize(("way", "signal"), [("epochs", signals.SIGINT), ("accumulated", signals.SIGTERM)])
 def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
     long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str, signal: int
 ) -> None:

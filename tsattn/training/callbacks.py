@@ -128,6 +128,8 @@ class SaveProgress(Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         self._saved, self._trains = time.monotonic(), True
+        if trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._ask)  # Lightning's own handler ends validations and cycles unsaved
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
