@@ -410,10 +410,10 @@ class _PreparedRun:
             facts |= {"validation_error": scores[metric], **named}
         if held_out is not None:
             predictor, rolls = fitted.predictor, fits_before(held_out, fit_data)
-            if rolls and predictor.needs_fit:  # the second fit chooses nothing by the windows that score it
+            if rolls and predictor.needs_fit:  # the second fit knows nothing of the windows that score it
                 before = held_out.with_splits(lambda split: split, ("train",))
-                anew = replace(training.unwatched(self.options).at_length(result.fit), start=None)
-                predictor = fitted_again(predictor, before, anew)
+                second = replace(training.unwatched(self.options).at_length(result.fit), start=None)
+                predictor = fitted_again(predictor, before, second)
             scores_kept = conformal_scores(predictor, held_out, execution)
             known = facts["calibration"] = scores_kept.facts
             own = known["series_of_their_own"]
