@@ -233,6 +233,13 @@ def test_the_curve_of_a_run_that_is_trained_longer_has_the_steps_of_its_new_plan
     assert curve["step"][curve["train_loss"].notna()].tolist() == [9, 19, 29]
 
 
+def test_a_run_that_ended_early_is_trained_longer(tmp_path: Path) -> None:
+    experiment = described(tmp_path, NETWORK, trainer={"max_steps": 20, "val_check_interval": 2})
+    experiment["model"] |= {"patience": 1, "min_delta": 1e9}
+    assert run(experiment, tmp_path / "run", test=False).fit["training"]["steps"] == 4
+    assert resume(tmp_path / "run", {"max_steps": 30}).fit["training"]["steps"] == 6
+
+
 @needs_kernels
 def test_a_run_goes_on_with_the_dropout_that_it_was_begun_with(tmp_path: Path) -> None:
     experiment = described(tmp_path, {**NETWORK, "dropout": 0.5}, trainer={"max_steps": 4})

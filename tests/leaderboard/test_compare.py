@@ -57,6 +57,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"attention": ["mlr", {"kind": "mlr", "ranks": [2, 2]}]}, "two of the models are the same"),
     ({"attention": ["mlr", "mrl"]}, "unknown attention 'mrl'"),
     ({}, "name what differs: either attentions, or one dotted path"),
+    ({"attention": "mlr"}, "model.backbone.attention needs a list of values to compare, not mlr"),
+    ({"vary": {"model.learning_rate": 0.1}}, "model.learning_rate needs a list of values to compare, not 0.1"),
+    ({"attention": ["mlr", "swa"], "seeds": 0}, "seeds must be at least 1, not 0"),
     ({"vary": {"model.lr": [1, 2]}}, "lr"),
     ({"vary": {"data.context_length": [48, 4000]}}, "4000"),
     ({"vary": {"data.prediction_length": [4, 8]}}, "different horizons: data.prediction_length is 4 and 8"),
@@ -135,6 +138,12 @@ def test_finished_runs_are_compared_on_the_windows_that_they_share(
     errors = {name: ErrorTable.read(runs / name / "errors.parquet").scores()["mse_scaled"] for name in ("a1", "a2")}
     assert found.table.loc["standard", "MSE"] == pytest.approx(np.mean([*errors.values()]), rel=1e-6)
     assert not math.isnan(found.table.loc["swa", "low"])
+    fewer = compare_runs(folders[:3])
+    assert fewer.table["seeds"].tolist() == [1, 1]
+    assert fewer.table.loc["standard", "MSE"] == pytest.approx(errors["a1"], rel=1e-6)
+    assert str(fewer).endswith("left out: seed 2, which not all models have")
+    with pytest.raises(UserError, match="standard and swa share no seed; run them with equal seeds"):
+        compare_runs([folders[0], folders[3]])
     file = runs / "b1" / "errors.parquet"
     frame = pd.read_parquet(file).sort_values("origin")
     whole, shared = len(frame), frame.iloc[40:]

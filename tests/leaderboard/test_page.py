@@ -79,6 +79,8 @@ def test_the_table_has_a_column_for_each_attention_and_the_lowest_error_in_bold(
 def test_two_models_without_a_baseline_have_a_page() -> None:
     plain = [row("ETTh1", 24, predictor, "standard", 1) for predictor in ("patchtst", "transformer")]
     assert page_of(analysis(Records.of(plain))).table.rows
+    apart = [row("ETTh1", horizon, f"model{horizon}", "standard", 1) for horizon in (24, 48)]
+    assert page_of(analysis(Records.of(apart))).answer == ["On ETTh1, no model has all horizons."]
 
 
 NAMES = [f"set {number}" for number in range(14)]

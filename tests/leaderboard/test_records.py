@@ -71,6 +71,8 @@ def test_errors_are_sums_over_stretches_of_windows(tmp_path: Path) -> None:
     np.testing.assert_allclose(shuffled["squared"], 2 * np.array(by_stretch(frame, 96)["squared"]), rtol=1e-4)
     assert shuffled["origin"] == by_stretch(frame, 96)["origin"]
     assert shuffled["count"] == [2 * count for count in by_stretch(frame, 96)["count"]]
+    with pytest.raises(UserError, match=r"too large to compare: the absolute errors of a window sum to 1e\+20"):
+        by_stretch(frame.assign(squared=1e39, absolute=1e20), 96)
 
 
 def test_a_record_of_its_own_is_the_same(tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
     ({"questions": [{**ASK, "models": ["ridge", "ridge"]}]}, "each model once, not ridge, ridge against patchtst,"),
     ({"questions": [{**ASK, "models": ["ridge"], "against": "ridge"}]}, "each model once, not ridge against ridge"),
+    ({"questions": 5}, "questions must be a list, not 5"),
+    ({"caveats": "text"}, "caveats must be a list, not text"),
     ({"questions": ["why"]}, "a question must be a mapping with the keys"),
     ({"seeds": "two"}, "seeds must be"),
     (models(p={**PREDICTOR, "horizons": [99]}), "p is restricted to 99, which is not among horizons"),

@@ -243,7 +243,7 @@ class Analysis:
         kinds = {name: self.kinds[name] for name in self.models[dataset]}
         linear = [name for name, own in kinds.items() if {*LINEAR} & {*own} and {*own} <= {*LINEAR, "ensemble", "auto"}]
         alone = ([name for name in linear if kinds[name] == (kind,)] for kind in LINEAR)
-        return self._lowest(dataset, "validation_mse", next(filter(None, alone), linear).__contains__)
+        return self.lowest(dataset, "validation_mse", next(filter(None, alone), linear).__contains__)
 
     def naive(self, dataset: str) -> tuple[str, ...]:
         """The forecasts that learn nothing."""
@@ -251,7 +251,7 @@ class Analysis:
 
     def chosen(self, dataset: str, *, attention: bool = False) -> str | None:
         """The model with the lowest validation MSE, among all or among those with a trained attention."""
-        return self._lowest(dataset, "validation_mse", self._is_trained if attention else lambda _: True)
+        return self.lowest(dataset, "validation_mse", *([self._is_trained] if attention else []))
 
     def _is_trained(self, model: str) -> bool:
         """Whether a model has an attention that looks at tokens."""
@@ -260,7 +260,8 @@ class Analysis:
     def _scored(self, dataset: str) -> list[str]:
         return list(self.scores.loc[dataset].index) if dataset in self.scores.index else []
 
-    def _lowest(self, dataset: str, column: str, fits: Callable[[str], bool]) -> str | None:
+    def lowest(self, dataset: str, column: str, fits: Callable[[str], bool] = lambda _: True) -> str | None:
+        """The model with the lowest score among those that fit and have all horizons; None without one."""
         values = {one: self.score(dataset, one, column) for one in self._scored(dataset) if fits(one)}
         values = {one: value for one, value in values.items() if not math.isnan(value)}
         return min(values, key=values.__getitem__, default=None)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 from matplotlib.figure import Figure
 
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, number_of, one_of, shown, whole_number
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.configs import full_path, get_at
@@ -43,16 +43,33 @@ class Comparison:
     """Models compared on the same test windows.
 
     Attributes:
-        records: one row per run.
+        records: one row per run; trained models have the same seeds.
         models: names of the compared models; the first is the reference.
         baselines: names of reference forecasts, which are not part of the question.
         margin: differences below it count as equal.
+        left_out: seeds whose runs are left out, as not all trained models have them.
     """
 
     records: Records
     models: tuple[str, ...]
     baselines: tuple[str, ...] = ()
     margin: float = 0.01
+    left_out: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, rows: Iterable[Mapping[str, Any]], models: Sequence[str], baselines: Sequence[str], margin: float
+    ) -> Comparison:
+        """Compare the runs of these rows by the seeds that all trained models have; a `UserError` if there is none."""
+        rows = [*rows]
+        found = [(name, {row["seed"] for row in rows if row["predictor"] == name} - {None}) for name in models]
+        trained = {name: seeds for name, seeds in found if seeds}
+        shared = set.intersection(*trained.values()) if trained else set()
+        if trained and not shared:
+            raise UserError(f"{' and '.join(trained)} share no seed; run them with equal seeds")
+        left_out = tuple(sorted(set.union(*trained.values()) - shared)) if trained else ()
+        records = Records.of(row for row in rows if row["seed"] not in left_out)
+        return cls(records, tuple(models), tuple(baselines), margin, left_out)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -64,7 +81,7 @@ class Comparison:
         """
         rows = {}
         for name in (*self.models, *self.baselines):
-            runs = self._runs(name)
+            runs = self.records.done[self.records.done["predictor"] == name]
             row: dict[str, Any] = {"MSE": runs["mse"].mean(), "MAE": runs["mae"].mean()}
             one = None if name in (self.models[0], *self.baselines) else self.difference(name)
             ends = (math.nan, math.nan) if one is None else one.percent_interval()
@@ -73,13 +90,6 @@ class Comparison:
             row |= {"seconds": runs["seconds"].astype(float).mean(), "parameters": int(runs["parameters"].max())}
             rows[name] = {**row, "seeds": len(runs), "reason": "" if one is None else one.reason}
         return pd.DataFrame.from_dict(rows, orient="index")
-
-    def _runs(self, name: str) -> pd.DataFrame:
-        """The runs of a model with the seeds that all trained models share; differences use only these."""
-        done = self.records.done
-        seeds = [set(done.loc[done["predictor"] == one, "seed"].dropna()) for one in self.models]
-        shared = set.intersection(*filter(None, seeds)) if any(seeds) else set()
-        return done[(done["predictor"] == name) & (done["seed"].isna() | done["seed"].isin(shared))]
 
     def difference(self, model: str, metric: str = "mse") -> Difference:
         """Compare a model's error with the error of the first model.
@@ -115,11 +125,11 @@ class Comparison:
         shown["verdict"] = table["verdict"]
         shown["fit, s"] = table["seconds"].map(lambda seconds: f"{seconds:.3g}")
         shown["parameters"] = table["parameters"].map(lambda count: f"{count:,}" if count else "")
-        seeds = self.table.loc[[*self.models], "seeds"]
-        counted = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+        seeds = int(table.loc[[*self.models], "seeds"].max())  # a model without training has one run
         windows = int(self.records.done["windows"].iloc[0])
-        lines = [f"{self._title}: {windows} test windows, {counted} seeds", "", shown.to_string()]
+        lines = [f"{self._title}: {windows} test windows, {number_of(seeds, 'seed')}", "", shown.to_string()]
         lines += [f"no interval: {reason}" for reason in dict.fromkeys(table["reason"]) if reason]
+        lines += [f"left out: seed {seed}, which not all models have" for seed in self.left_out]
         return re.sub(r" +$", "", "\n".join(lines), flags=re.M)
 
 
@@ -194,7 +204,10 @@ class Plan:
         """Plan a comparison from the arguments of `compare`; a `UserError` for invalid values."""
         if bool(attention) == bool(vary) or (vary and len(vary) > 1):
             raise UserError("name what differs: either attentions, or one dotted path with its values")
-        path, values = (_ATTENTION, [*(attention or ())]) if attention else next(iter((vary or {}).items()))
+        path, values = (_ATTENTION, attention) if attention else next(iter((vary or {}).items()))
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise UserError(f"{path} needs a list of values to compare, not {shown(values)}")
+        whole_number("seeds", seeds)
         if len(values) < 2:
             raise UserError(f"{path} needs at least two values to compare")
         if full_path(path) in _FIXED:
@@ -240,8 +253,8 @@ class Plan:
         if len(models) < 2 or models[0] != self.models[0]:
             lost = next(name for name in self.models if name not in names)
             raise UserError(f"all runs of {lost} failed: read their logs, then repeat the command with --retry-failed")
-        records = Records.of({**row, "suite": "", **entry.labels} for entry, row in done)
-        return Comparison(records, models, tuple(kind for kind in _BASELINES if kind in names), margin)
+        rows = ({**row, "suite": "", **entry.labels} for entry, row in done)
+        return Comparison.of(rows, models, [kind for kind in _BASELINES if kind in names], margin)
 
 
 def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
@@ -278,7 +291,7 @@ def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
     twice = [name for name, seed in labels if labels.count((name, seed)) > 1]
     if twice:
         raise UserError(f"two runs of {twice[0]} have the same seed: name one of them")
-    return Comparison(Records.of(rows), tuple(names), margin=margin)
+    return Comparison.of(rows, names, (), margin)
 
 
 @dataclass(frozen=True)

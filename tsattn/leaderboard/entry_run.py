@@ -192,7 +192,7 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
         "parameters": int(sizes["parameters"]),
         "flops": sizes.get("flops"),
         "seconds": round(seconds, 3),
-        "trained_windows": _trained_windows(facts, data, predictor),
+        "trained_windows": _trained_windows(facts, data, predictor, experiment.trainer["accumulate_grad_batches"]),
         "pretraining": predictor.pretraining(predictor.task.data),
         "device": execution.device.type,
         **by_stretch(windows_of(errors), predictor.task.prediction_length),
@@ -211,14 +211,14 @@ def windows_of(errors: ErrorTable) -> pd.DataFrame:
     return windows
 
 
-def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predictor: Predictor) -> str:
-    """Say how many training windows the run has seen; for an ensemble, its first trained member."""
+def _trained_windows(facts: Mapping[str, Any], data: ForecastDataModule, predictor: Predictor, batches: int) -> str:
+    """Say how many training windows the run, or an ensemble's first trained member, has seen, by `batches` a step."""
     if not predictor.needs_fit:
         return "none"
     trained = next((fit for fit in all_fits(facts) if "training" in fit), None)
     if trained is None:
         return "all"
-    seen, windows = trained["training"]["steps"] * data.batch_size, len(data.windows("train"))
+    seen, windows = trained["training"]["steps"] * batches * data.batch_size, len(data.windows("train"))
     return "all" if seen >= windows else f"{seen} of {windows}"
 
 

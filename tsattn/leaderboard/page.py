@@ -229,7 +229,9 @@ def _are(verdicts: Sequence[tuple[str, str, str]], word: str) -> str:
 
 
 def _lowest(analysis: Analysis, dataset: str) -> str:
-    best = min(analysis.scores.loc[dataset].index, key=lambda model: analysis.score(dataset, model))
+    best = analysis.lowest(dataset, "mse")
+    if best is None:
+        return f"On {dataset}, no model has all horizons."
     return f"On {dataset}, `{best}` has the lowest test MSE: {_number(analysis.score(dataset, best))}."
 
 

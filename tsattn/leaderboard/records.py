@@ -176,10 +176,17 @@ def stretch_of(horizon: int) -> int:
 
 
 def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
-    """Sum windows (int64 ``origin``, ``squared``, ``absolute``, ``count``) into the error columns of a record."""
+    """Sum windows (int64 ``origin``, ``squared``, ``absolute``, ``count``) into the error columns of a record.
+
+    Raises:
+        UserError: if an error is not finite in float32.
+    """
     origins, places = np.unique(windows["origin"].to_numpy(np.int64), return_inverse=True)
     length = stretch_of(horizon)
     sums = {name: np.bincount(places // length, windows[name]) for name in ("squared", "absolute", "count")}
+    if not (sums["squared"] < np.finfo(np.float32).max).all():  # false for NaN
+        largest = windows["absolute"].max()
+        raise UserError(f"a test error is too large to compare: the absolute errors of a window sum to {largest:.3g}")
     return {
         "origin": origins[::length].tolist(),
         "squared": _rounded(sums["squared"]).tolist(),

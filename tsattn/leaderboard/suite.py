@@ -264,10 +264,10 @@ class Suite:
                 name: _attention(name, one) for name, one in _map(given.get("attentions"), "attentions").items()
             },
             values=_values(given.get("values"), "values"),
-            questions=tuple(_question(one) for one in given.get("questions") or ()),
+            questions=tuple(map(_question, _listed(given, "questions"))),
             margin=float(margin),
             first_seed=whole_number("first_seed", given.get("first_seed", 1), least=0),
-            caveats=tuple(one_line(one) for one in given.get("caveats") or ()),
+            caveats=tuple(map(one_line, _listed(given, "caveats"))),
             order=tuple(order),
             text=text,
         )
@@ -503,6 +503,10 @@ def _map(given: Any, what: str) -> dict[str, Any]:
 
 def _names(given: Any, what: str) -> tuple[str, ...]:
     return tuple(map(str, _checked_list(given, what)))
+
+
+def _listed(given: Mapping[str, Any], key: str) -> list[Any]:
+    return _checked_list(given[key], key) if given.get(key) else []
 
 
 def _checked_list(given: Any, what: str) -> list[Any]:

@@ -202,6 +202,8 @@ class StopEarly(EarlyStopping):
     with the learning rate.
     """
 
+    limits: Any = None  # of this training; after a checkpoint of other limits, patience counts anew
+
     def __init__(self, monitor: str, min_delta: float = 0.0, patience: int = 3, tolerance: float = 0.0) -> None:
         super().__init__(monitor, min_delta, patience, check_finite=False, check_on_train_epoch_end=False)
         self.tolerance = tolerance
@@ -214,8 +216,13 @@ class StopEarly(EarlyStopping):
         return super()._evaluate_stopping_criteria(current)
 
     @override
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "limits": self.limits}
+
+    @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict({**state_dict, "patience": self.patience})
+        count = state_dict["wait_count"] if state_dict.get("limits", self.limits) == self.limits else 0
+        super().load_state_dict({**state_dict, "wait_count": count, "patience": self.patience})
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:

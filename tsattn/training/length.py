@@ -95,10 +95,7 @@ def train_as_one_epoch(
         interval = int(epoch * interval * (trainer.check_val_every_n_epoch or 1))
         interval = max(1, interval // every) * every
     elif interval % every and interval < total:
-        raise UserError(
-            f"val_check_interval {interval} must be a multiple of accumulate_grad_batches {every}: validation runs "
-            "between optimizer steps"
-        )
+        raise UserError(f"val_check_interval {interval} must be a multiple of accumulate_grad_batches {every}")
     interval = min(interval, total)
     trainer.val_check_interval, trainer.check_val_every_n_epoch = interval, None
     trainer.limit_train_batches = 1.0
