@@ -190,6 +190,8 @@ def test_values_of_python_are_plain_data(tmp_path: Path) -> None:
     content = described(tmp_path, NETWORK, data={"path": tmp_path / "sales.csv", "context_length": np.int64(24)})
     content["trainer"]["max_time"] = timedelta(minutes=1)
     assert tsattn.Experiment.of(content).data["init_args"]["context_length"] == 24
+    content["data"]["init_args"] |= {"id_column": "#id", "time_column": "~"}
+    assert [*map(tsattn.Experiment.of(content).data["init_args"].get, ("id_column", "time_column"))] == ["#id", "~"]
     content["trainer"]["callbacks"] = [CountedSteps()]
     with pytest.raises(UserError, match=r"; pass callback objects with Hooks"):
         tsattn.Experiment.of(content)

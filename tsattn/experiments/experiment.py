@@ -253,8 +253,8 @@ _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
 
 _load = get_loader("yaml")
-# `#` alone is text, where YAML has an empty comment
-set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions=(yaml.YAMLError,))
+# `#id` and `~` are names of columns, where YAML has a comment and null
+set_loader("yaml", lambda text: text if text.startswith(("#", "~")) else _load(text), exceptions=(yaml.YAMLError,))
 
 _HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
 _UNKNOWN = r"unrecognized arguments: (\S+)|(?:Group '([^']+)' does not accept o|O)ption '([^']+)'|Key '([^']+)' is not"
