@@ -105,6 +105,15 @@ def nothing() -> None:
 LIMIT = 1000.0  # seconds for what takes a few, on a machine that has much else to do
 
 
+def runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+        state = Path(f"/proc/{process}/stat")
+        return not state.exists() or state.read_text().split(") ")[1][0] != "Z"  # ended, and not yet waited for
+    except (OSError, IndexError):
+        return False
+
+
 def wait_for(what: Callable[[], object], why: Callable[[], str] = lambda: "it never came") -> None:
     """Wait until something holds.
 

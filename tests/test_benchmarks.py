@@ -19,17 +19,16 @@ import yaml
 
 from benchmarks.paper import wall_clock
 from tests.chronos.tiny_models import tiny_pipeline
+from tests.ops.native.kernels_there import needs_kernels
 from tests.peers.there import needs_peers
 from tsattn.cli import main
 from tsattn.experiments.configs import find_config
 from tsattn.leaderboard.suite import read_suite
 from tsattn.ops.multilevel_triton import triton_available
-from tsattn.ops.native.library import load_kernels
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 Run: TypeAlias = Callable[..., int]
 Capture: TypeAlias = pytest.CaptureFixture[str]
-needs_kernels = pytest.mark.skipif(load_kernels() is None, reason="the kernels are not compiled here")
 
 
 @pytest.fixture(autouse=True)

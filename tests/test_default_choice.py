@@ -1,6 +1,5 @@
 """What `Forecaster` should be by default, as validation says it."""
 
-import importlib
 import json
 import math
 from pathlib import Path
@@ -9,16 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.docs.blocks import ROOT
+from benchmarks import defaults
 from tsattn import Forecaster
 
 BEST = "PatchTST from the ridge"
-
-
-@pytest.fixture
-def defaults(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("defaults")
 
 
 def made_up(**by_candidate: list[list[float]]) -> list[dict[str, Any]]:
@@ -31,7 +24,7 @@ def made_up(**by_candidate: list[list[float]]) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_score_is_the_geometric_mean_over_data_and_seeds(defaults: Any) -> None:
+def test_a_score_is_the_geometric_mean_over_data_and_seeds() -> None:
     _, found = defaults.scores(made_up(ridge=[[1.2], [0.6]]))
     first, second = math.sqrt(0.5 * 0.25), math.sqrt(0.55 * 0.25)
     assert found.loc[BEST].tolist() == pytest.approx([math.sqrt(first * second), second - first])
@@ -46,21 +39,17 @@ def test_a_score_is_the_geometric_mean_over_data_and_seeds(defaults: Any) -> Non
         ([[0.8, 0.8], [0.5, 0.5]], "more than the spread of seeds, 0.0173, so other should be the default."),
     ],
 )
-def test_the_default_changes_for_what_is_better_than_the_spread_of_seeds(
-    defaults: Any, other: list[list[float]], said: str
-) -> None:
+def test_the_default_changes_for_what_is_better_than_the_spread_of_seeds(other: list[list[float]], said: str) -> None:
     assert defaults.verdict(defaults.scores(made_up(other=other))[1]).endswith(said)
 
 
-def test_the_committed_tables_are_those_of_their_records(defaults: Any) -> None:
+def test_the_committed_tables_are_those_of_their_records() -> None:
     for file in defaults.FOLDER.glob("*.json"):
         page = defaults.choice_page if file.stem == "choice" else defaults.page
         assert file.with_suffix(".md").read_text() == page(json.loads(file.read_text()))
 
 
-def test_a_choice_that_is_killed_goes_on_where_it_was(
-    defaults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_choice_that_is_killed_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def measured(name: str, frame: Any, backbone: Any, **arguments: Any) -> dict[str, Any]:
@@ -92,7 +81,7 @@ def test_a_choice_that_is_killed_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_the_test_part_is_not_read(defaults: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = defaults.frame_of("CO2")
     ends: dict[str, set[Any]] = {"fit": set(), "evaluate": set()}
 

@@ -236,11 +236,10 @@ def test_pairs_are_scored_with_the_set_of_levels_that_they_share(units: list[str
 
 @pytest.mark.parametrize("kind", ["transformer", "patchtst"])
 def test_a_backbone_hands_the_time_stamps_of_each_row_to_its_attention(kind: str) -> None:
-    task = Task("toy", 48, 8, ("a", "b"), "h", 24)
     torch.manual_seed(0)
     attention = {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["all", "day"]}}
     more = {"channels": "independent"} if kind == "transformer" else {"patch_len": 4}
-    backbone = build_backbone({"kind": kind, "d_model": 16, "num_heads": 2, "attention": attention, **more}, task)
+    backbone = build_backbone({"kind": kind, "d_model": 16, "num_heads": 2, "attention": attention, **more}, TASK)
     backbone.eval()
     past = torch.randn(1, 48, 2).expand(2, -1, -1)
     time = torch.stack([stamps(start, 56, "h") for start in ("2020-01-01 00:00", "2020-01-01 09:00")])

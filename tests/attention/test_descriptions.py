@@ -8,27 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, build, each_impl
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, build, each_impl, tokens
 from tsattn.attention import (
     KINDS,
-    Attention,
     attention_arguments,
     attention_class,
     attention_per_layer,
     build_attention,
     complete_attention,
 )
-from tsattn.attention.kinds import SlidingWindowAttention, default_ranks
+from tsattn.attention.kinds import default_ranks
 from tsattn.errors import UserError
 
 SIZES = {"d_model": 32, "num_heads": 4, "max_length": 48}
-
-
-class Mine(Attention):
-    def __init__(self, d_model: int, num_heads: int, *, spread: int = 3, **options: object) -> None:
-        inner = SlidingWindowAttention(d_model, num_heads)
-        super().__init__(d_model, num_heads, projection=inner.projection, pattern=inner.pattern, **options)
-        self.spread = spread
 
 
 def test_a_name_is_a_description_with_defaults() -> None:
@@ -45,13 +37,6 @@ def test_arguments_reach_the_kind() -> None:
     attention = build_attention({"kind": "mlr", "ranks": [4, 4], "num_kv_heads": 2, "dropout": 0.25}, **SIZES)
     assert attention.pattern.ranks == (4, 4)
     assert (attention.num_kv_heads, attention.dropout, attention.max_length) == (2, 0.25, 48)
-
-
-def test_a_kind_from_elsewhere_is_named_by_its_import_path() -> None:
-    attention = build_attention({"kind": f"{__name__}.Mine", "spread": 5}, **SIZES)
-    assert isinstance(attention, Mine)
-    assert attention.spread == 5
-    assert attention(torch.randn(1, 6, 32)).shape == (1, 6, 32)
 
 
 def test_default_ranks_fill_any_head() -> None:
@@ -153,17 +138,13 @@ T = 12
 OF_ONE_SEQUENCE = ("swa", "global_swa", "mlr", "identity", "fixed_mixing")
 
 
-def tokens(rows: int = 2, length: int = T) -> Tensor:
-    return torch.randn(rows, length, D_MODEL, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
 @pytest.mark.parametrize("align", ["start", "end"])
 def test_blocks_are_those_of_the_length_that_holds_now(align: str) -> None:
     """A pattern that two modules share, or whose module is given another length, keeps nothing of the other."""
     description = {"kind": "mlr", "ranks": [2, 2], "blocks": [1, 4], "align": align}
     sizes: dict[str, Any] = {"d_model": D_MODEL, "num_heads": NUM_HEADS}
     long, short = (build_attention(description, **sizes, max_length=length).double() for length in (96, 40))
-    x = tokens(1, 40)
+    x = tokens(40, batch_size=1)
     expected = [attention.eval()(x) for attention in (long, short)]
     shared = long.pattern
     short.pattern = shared
@@ -182,7 +163,7 @@ def test_blocks_are_those_of_the_length_that_holds_now(align: str) -> None:
 def test_nothing_in_is_nothing_out(case: str) -> None:
     attention = build(case, length=T)
     for _, (rows, length) in itertools.product(each_impl(attention), [(0, T), (2, 0), (0, 0)]):
-        x = tokens(rows, length).requires_grad_()
+        x = tokens(length, batch_size=rows).requires_grad_()
         for more in ({}, {"attention_mask": torch.ones(rows, length, dtype=torch.bool)}):
             out = attention(x, **more)
             assert out.shape == x.shape
@@ -193,7 +174,7 @@ def test_nothing_in_is_nothing_out(case: str) -> None:
 def test_whole_numbers_of_any_width_are_positions_and_blocks(case: str) -> None:
     """Products of narrow ones would overflow."""
     attention = build(case, length=9000, causal=True, rope=True)
-    x, positions = tokens(1, 300), torch.arange(7300, 7600)
+    x, positions = tokens(300, batch_size=1), torch.arange(7300, 7600)
     expected = attention(x, positions=positions)
     for dtype in (torch.int16, torch.int32):
         torch.testing.assert_close(attention(x, positions=positions.to(dtype)), expected, rtol=0, atol=1e-12)
@@ -211,9 +192,9 @@ def test_a_bias_may_be_narrower_or_wider_than_the_tokens(case: str) -> None:
     attention = build(case, length=T, dtype=x_type)
     bias = torch.randn(NUM_HEADS, T, T).to(bias_type)
     bias[:, 2, 5] = -torch.inf
-    expected = build(case, length=T)(tokens(), bias=bias.double())
+    expected = build(case, length=T)(tokens(T), bias=bias.double())
     for _ in each_impl(attention, without=("tiles", "blocks")):
-        out = attention(tokens().to(x_type), bias=bias)
+        out = attention(tokens(T).to(x_type), bias=bias)
         assert out.dtype == x_type
         tolerance = 0.1 if x_type == torch.bfloat16 else 1e-4
         torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
@@ -248,10 +229,10 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"blocks": row(torch.long, 2, 3, T)}, r"blocks must be whole numbers of shape \(levels, 1, 12\)"),
     ({"blocks": row(torch.float32, 2, 1, T)}, "blocks must be whole numbers .*, not torch.float32"),
     ({"attention_mask": row(torch.bool, 3, T)}, "attention_mask must be bool of shape"),
-    ({"x": tokens()[0]}, r"x must be of shape \(batch, tokens, 16\), not \(12, 16\)"),
-    ({"x": tokens()[..., :7]}, r"x must be of shape \(batch, tokens, 16\), not \(2, 12, 7\)"),
-    ({"x": tokens().float()}, "x must be torch.float64 as this attention's weights are, not torch.float32"),
-    ({"x": tokens().long()}, "x must hold floating-point numbers, not torch.int64"),
+    ({"x": tokens(T)[0]}, r"x must be of shape \(batch, tokens, 16\), not \(12, 16\)"),
+    ({"x": tokens(T)[..., :7]}, r"x must be of shape \(batch, tokens, 16\), not \(2, 12, 7\)"),
+    ({"x": tokens(T).float()}, "x must be torch.float64 as this attention's weights are, not torch.float32"),
+    ({"x": tokens(T).long()}, "x must hold floating-point numbers, not torch.int64"),
 ]
 
 
@@ -261,16 +242,16 @@ def test_what_is_of_another_shape_or_type_is_refused() -> None:
             attention = build(case, length=T, rope=True)
             for _ in each_impl(attention):
                 with pytest.raises(UserError, match=message):
-                    attention(**{"x": tokens(1), **more})
+                    attention(**{"x": tokens(T, batch_size=1), **more})
     for case, context, message in (
-        ("standard", tokens().float(), "context must be torch.float64"),
-        ("standard", tokens(3), "context must have 2 rows, as x has, not 3"),
-        *((case, tokens(), "cannot attend to a context") for case in OF_ONE_SEQUENCE),
+        ("standard", tokens(T).float(), "context must be torch.float64"),
+        ("standard", tokens(T, batch_size=3), "context must have 2 rows, as x has, not 3"),
+        *((case, tokens(T), "cannot attend to a context") for case in OF_ONE_SEQUENCE),
     ):
         with pytest.raises(UserError, match=message):
-            build(case, length=T)(tokens(2), context=context)
+            build(case, length=T)(tokens(T), context=context)
     with pytest.raises(UserError, match="takes no blocks"):
-        build("swa", length=T)(tokens(), blocks=row(torch.long, 2, 1, T))
+        build("swa", length=T)(tokens(T), blocks=row(torch.long, 2, 1, T))
     attention = build("mlr", length=T, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):  # which may convert
-        assert attention(tokens().to(torch.bfloat16)).dtype == torch.bfloat16
+        assert attention(tokens(T).to(torch.bfloat16)).dtype == torch.bfloat16

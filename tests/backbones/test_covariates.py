@@ -8,22 +8,14 @@ import torch
 from einops import rearrange
 from torch import nn
 
+from tests.toy_windows import LEVELS, toy_task, toy_windows
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
-from tsattn.batch import Batch
 from tsattn.layers import DirectHead, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
 from tsattn.task import Output, Task
 
 L, T, C = 24, 8, 3
-LEVELS = (0.1, 0.5, 0.9)
-BARE = Task("toy", L, T, ("a", "b", "c"), "h", 24)
-FULL = replace(
-    BARE,
-    past_covariates=("rain", "wind"),
-    future_covariates=("price", "holiday"),
-    static=("shop", "town"),
-    categories=(("x", "y", "z"), ("u", "v")),
-)
+BARE, FULL = toy_task(), toy_task(covariates=True)
 MODELS: dict[str, dict[str, Any]] = {
     "mixed": {"kind": "transformer", "attention": "mlr"},
     "independent": {"kind": "transformer", "channels": "independent"},
@@ -31,19 +23,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "itransformer": {"kind": "itransformer"},
 }
 SMALL = {"d_model": 16, "num_heads": 2, "dropout": 0.0}
-
-
-def batch(size: int = 4, dtype: torch.dtype = torch.float64, gaps: bool = False) -> Batch:
-    generator = torch.Generator().manual_seed(0)
-    start = 3600 * torch.randint(400_000, (size, 1), generator=generator)
-    return Batch(
-        2 + torch.randn(size, L, C, generator=generator, dtype=dtype),
-        past_observed=torch.rand(size, L, C, generator=generator) > 0.2 if gaps else None,
-        time=start + 3600 * torch.arange(L + T),
-        past_covariates=torch.randn(size, L, 2, generator=generator, dtype=dtype),
-        future_covariates=torch.randn(size, L + T, 2, generator=generator, dtype=dtype),
-        static=torch.stack([torch.randint(count, (size,), generator=generator) for count in (3, 2)], -1),
-    )
 
 
 def build(model: str, task: Task, quantiles: tuple[float, ...] = (), **more: Any) -> Any:
@@ -61,7 +40,7 @@ def randomised(backbone: Any) -> Any:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_step_of_the_horizon_acts_on_its_own_forecast_alone(model: str) -> None:
     backbone = randomised(build(model, FULL, LEVELS, calendar=True)).eval()
-    window = batch()
+    window = toy_windows(FULL)
     forecast = backbone(window)
     for field, step in (("future_covariates", 2), ("time", 5)):
         value = getattr(window, field).clone()
@@ -77,7 +56,7 @@ def test_a_seed_starts_the_rest_alike_with_covariates_and_without() -> None:
         assert {name for name in full if name not in bare} == {name for name in full if name.startswith("covariates.")}
         assert all(torch.equal(full[name], bare[name]) for name in bare)
         without, same = (build(model, task, linear_path="learned") for task in (BARE, FULL))
-        assert torch.equal(same(batch()), without(batch()))
+        assert torch.equal(same(toy_windows(FULL)), without(toy_windows(FULL)))
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "itransformer"])  # see test_itransformer
@@ -100,7 +79,7 @@ def test_without_covariates_nothing_is_added(model: str) -> None:
     assert torch.equal(torch.rand(1), drawn)
     parts = {"tokens": tokens, "encoder": encoder, "head": head}
     assert list(backbone.state_dict()) == [f"{name}.{key}" for name, part in parts.items() for key in part.state_dict()]
-    window = batch(dtype=torch.float32, gaps=True)
+    window = toy_windows(FULL, gaps=True, dtype=torch.float32)
     norm = InstanceNorm(window.past, window.past_observed)
     x = norm.normalised()
     if independent:

@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.toy_run import TINY, fit, refusal
+from tests.cli.toy_run import TINY, fit, interrupted, refusal
 from tests.forecaster.toys import frame_of
 from tsattn.cli import main
 from tsattn.errors import rounded
@@ -70,9 +69,6 @@ def test_a_finished_run_is_trained_longer(
 
 
 def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*args: Any) -> None:
-        raise KeyboardInterrupt
-
     run = tmp_path / "run"
     assert main(long_words(toy_csv, run, 3)) == 0
     with monkeypatch.context() as patched:

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from tests.cli.toy_run import refusal
+from tests.cli.toy_run import interrupted, refusal
 from tests.processes import Worker, signal_at
 from tsattn.cli import main
 from tsattn.errors import rounded
@@ -110,13 +110,10 @@ def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tm
 def test_a_closed_form_that_was_killed_is_fitted_again(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def killed(*args: Any) -> None:
-        raise KeyboardInterrupt
-
     assert fit(config, tmp_path / "whole", "--model.backbone=ridge") == 0
     run = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr("tsattn.experiments.running.tables_with_baselines", killed)
+        patched.setattr("tsattn.experiments.running.tables_with_baselines", interrupted)
         assert fit(config, run, "--model.backbone=ridge") == 130
     assert not (run / "metrics.json").exists()
     capsys.readouterr()

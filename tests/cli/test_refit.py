@@ -19,7 +19,7 @@ from tests.cli.test_predictors import (  # noqa: F401
     predicted,
     weights,
 )
-from tests.cli.toy_run import refusal
+from tests.cli.toy_run import interrupted, refusal
 from tsattn import Experiment
 from tsattn.cli import main
 from tsattn.errors import rounded
@@ -113,13 +113,10 @@ def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def killed(*args: Any) -> None:
-        raise KeyboardInterrupt
-
     whole, run, later = (RunFolder(tmp_path / name) for name in ("whole", "run", "later"))
     assert fit(config, whole.path, "--refit") == 0
     with monkeypatch.context() as patched:
-        patched.setattr("tsattn.experiments.running._refitted", killed)
+        patched.setattr("tsattn.experiments.running._refitted", interrupted)
         assert fit(config, run.path, "--refit") == 130
     assert not run.refit.exists()
     assert main(["fit", "--resume", str(run.path)]) == 0

@@ -1,6 +1,7 @@
 """A short training on a toy file, as a person types it, and the sentence of a refusal."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -20,6 +21,10 @@ TINY = [
 
 def fit(csv: Path, run: Path, *more: str) -> int:
     return main(["fit", *TINY, f"--data.path={csv}", f"--run={run}", *more])
+
+
+def interrupted(*given: object, **options: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -19,15 +19,8 @@ SIZES = {"context_length": 48, "prediction_length": 24, "eval_batch_size": 16}
 
 
 @pytest.fixture
-def trained(toy_csv: Path) -> CSVDataModule:
-    data = CSVDataModule(str(toy_csv), **SIZES)
-    data.setup("fit")
-    return data
-
-
-@pytest.fixture
-def saved(trained: CSVDataModule) -> tuple[Task, Scaler]:
-    records = json.loads(json.dumps([trained.task.to_dict(), trained.scaler.to_dict()]))
+def saved(data: CSVDataModule) -> tuple[Task, Scaler]:
+    records = json.loads(json.dumps([data.task.to_dict(), data.scaler.to_dict()]))
     return Task.from_dict(records[0]), Scaler.from_dict(records[1])
 
 

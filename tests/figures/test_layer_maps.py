@@ -9,6 +9,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from tests.forecaster.toys import entries as legend
 from tsattn.errors import UserError
 from tsattn.figures.layer_maps import plot_layers
 from tsattn.figures.style import ACCENT, use_house_style
@@ -33,10 +34,6 @@ def layer(name: str = "layer 0", levels: int = 2, labels: Any = None, seed: int 
 
 def drawn_maps(figure: Figure) -> list[np.ndarray[Any, Any]]:
     return [np.ma.filled(ax.images[0].get_array(), 0.0) for ax in figure.axes if ax.images]
-
-
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
 def borders(figure: Figure) -> list[LineCollection]:

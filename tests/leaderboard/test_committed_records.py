@@ -1,12 +1,12 @@
 """What was committed: records that are those of the suites as they are, published numbers, the page on accuracy."""
 
-import importlib
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import accuracy
 from tests.docs.blocks import ROOT
 from tests.leaderboard.invented import row
 from tsattn.data import CARDS
@@ -101,12 +101,6 @@ MODELS: dict[str, tuple[str, Any, float]] = {  # attention, description, percent
 
 
 @pytest.fixture
-def accuracy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("accuracy")
-
-
-@pytest.fixture
 def records() -> Records:
     calendar = ("small_patches", "calendar", PATCHTST, 0.0)
     models = [*((name, *rest) for name, rest in MODELS.items()), calendar]
@@ -118,7 +112,7 @@ def records() -> Records:
     return Records.of(found, {"invented": (ROOT / "configs" / "suites" / "accuracy.yaml").read_text()})
 
 
-def test_each_is_compared_with_what_it_changes(accuracy: Any, records: Records) -> None:
+def test_each_is_compared_with_what_it_changes(records: Records) -> None:
     analysis = Analysis(records)
     bases = {model: accuracy.base_of(analysis, model) for model in analysis.models["ETTm1"] if model != "ridge"}
     assert bases["base, standard"] == "ridge"
@@ -126,7 +120,7 @@ def test_each_is_compared_with_what_it_changes(accuracy: Any, records: Records) 
     assert bases["small_patches, calendar"] == "small_patches, standard"
 
 
-def test_the_page_says_what_is_better_and_worse(accuracy: Any, records: Records, tmp_path: Path) -> None:
+def test_the_page_says_what_is_better_and_worse(records: Records, tmp_path: Path) -> None:
     records.write(tmp_path / "accuracy")
     assert accuracy.main(["--records", str(tmp_path / "accuracy")]) == 0
     text = (tmp_path / "accuracy.md").read_text()

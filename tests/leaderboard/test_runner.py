@@ -5,6 +5,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import yaml
 from tests.leaderboard.cases import SMOKE, Bench, bench, few
 from tests.processes import wait_for
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
+from tsattn.leaderboard.entry_run import Work, WorkingFolder, _trained_windows, run_entry
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import LABELS, Records
 from tsattn.leaderboard.suite import read_suite
@@ -295,3 +296,9 @@ def test_one_of_two_nodes_goes_away(done: Bench, tmp_path: Path, monkeypatch: py
     assert len(expected) == 3
     found = frame[frame["key"].isin(expected["key"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(found[COLUMNS], expected[COLUMNS])
+
+
+def test_a_step_sees_all_the_batches_that_it_accumulates() -> None:
+    data, predictor = SimpleNamespace(batch_size=4, windows=lambda part: range(100)), SimpleNamespace(needs_fit=True)
+    for batches, said in ((1, "40 of 100"), (2, "80 of 100"), (3, "all")):
+        assert _trained_windows({"training": {"steps": 10}}, data, predictor, batches) == said

@@ -1,6 +1,7 @@
 """One comparison of the Triton kernel of multi-level attention with the reference, in values and gradients."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -123,36 +124,20 @@ def check_case(
         allowed = past if allowed is None else allowed & past
     leaves = [t.detach().requires_grad_() for t in (q, k, v)]
     exact = [t.detach().float().requires_grad_() for t in (q, k, v)]
+    shared: dict[str, Any] = {"ranks": case.ranks, "query_blocks": query_blocks, "key_blocks": key_blocks}
+    for name, marked in (("global_queries", global_queries), ("global_keys", global_keys)):
+        shared[name] = None if marked is None else marked.to(DEVICE)
     out = multilevel_attention_triton(
-        leaves[0],
-        leaves[1],
-        leaves[2],
-        ranks=case.ranks,
-        query_blocks=query_blocks,
-        key_blocks=key_blocks,
+        *leaves,
+        **shared,
         causal=case.causal,
         query_positions=None if query_positions is None else query_positions.to(DEVICE),
         key_positions=None if key_positions is None else key_positions.to(DEVICE),
         key_mask=key_mask,
-        global_queries=None if global_queries is None else global_queries.to(DEVICE),
-        global_keys=None if global_keys is None else global_keys.to(DEVICE),
         scale=case.scale,
         regular=regular,
     )
-    expected = multilevel_attention_reference(
-        exact[0],
-        exact[1],
-        exact[2],
-        ranks=case.ranks,
-        query_blocks=query_blocks,
-        key_blocks=key_blocks,
-        global_queries=None if global_queries is None else global_queries.to(DEVICE),
-        global_keys=None if global_keys is None else global_keys.to(DEVICE),
-        allowed=allowed,
-        bias=None,
-        scale=scale,
-        dropout_p=0.0,
-    )
+    expected = multilevel_attention_reference(*exact, **shared, allowed=allowed, bias=None, scale=scale, dropout_p=0.0)
     assert out.dtype == case.dtype
     assert out.shape == (B, H, N, v.shape[-1])
     weights = draw(*out.shape)

@@ -16,7 +16,7 @@ import torch
 
 from tests.leaderboard.cases import bench
 from tests.peers.toys import T, toy_data, toy_frame, training
-from tests.processes import Worker, wait_for
+from tests.processes import Worker, runs, wait_for
 from tests.toy_windows import toy_task
 from tsattn.errors import UserError
 from tsattn.peers import predictors as module
@@ -143,12 +143,7 @@ def test_the_process_ends_with_the_one_that_started_it(fake_python: Path, tmp_pa
     starter = Worker([], tmp_path, partial(ask_and_die, fake_python, tmp_path / "pid"))
     assert starter.end() == -signal.SIGKILL, starter.said()
     pid = int((tmp_path / "pid").read_text())
-    wait_for(lambda: not is_running(pid))
-
-
-def is_running(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    wait_for(lambda: not runs(pid))
 
 
 def test_the_series_end_with_their_validation_rows(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.data.many_series import prepared
 from tests.predictors.cases import windows_for
 from tests.toy_windows import toy_task
 from tsattn.data import FrameDataModule
@@ -72,10 +73,7 @@ def with_gaps(frame: pd.DataFrame, share: float = 0.004) -> pd.DataFrame:
 
 
 def data_of(frame: pd.DataFrame, **options: Any) -> FrameDataModule:
-    options = {"context_length": 24, "prediction_length": 7, "eval_batch_size": 50, **options}
-    data = FrameDataModule(frame, **options)
-    data.setup("fit")
-    return data
+    return prepared(frame, **{"context_length": 24, "prediction_length": 7, "eval_batch_size": 50, **options})
 
 
 @pytest.fixture

@@ -29,6 +29,10 @@ def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=generator(seed))
+
+
 def factors_of(part: object) -> list[Tensor]:
     """The tensors that a matrix stores, in the order of its fields."""
     if isinstance(part, Tensor):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.structured.cases import factors_of, generator
+from tests.structured.cases import factors_of, generator, normal
 from tsattn.structured import BTT, MLBTC, MLR, LevelShape, StructuredMatrix, fit_levels
 
 Project = Callable[[Tensor], StructuredMatrix]
@@ -31,10 +31,6 @@ FITTED: dict[str, tuple[tuple[int, int], Project]] = {
 
 def as_params(table: dict[str, tuple[tuple[int, int], Project]]) -> list[object]:
     return [pytest.param(*entry, id=name) for name, entry in table.items()]
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=generator(seed))
 
 
 def error(matrix: StructuredMatrix, dense: Tensor) -> Tensor:

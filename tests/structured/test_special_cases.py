@@ -7,15 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.structured.cases import CASES, Case, factors_of, generator
+from tests.structured.cases import CASES, Case, factors_of, generator, normal
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.ops import executed_flops
 from tsattn.structured import BTT, MLBTC, MLR, Level, LevelShape, MultiLevel, block_sizes, linear_operators
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=generator(seed))
 
 
 def transposition(rows: int, columns: int) -> torch.Tensor:

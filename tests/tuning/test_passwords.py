@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.toy_run import interrupted
 from tests.tuning.cases import RATES, toy
 from tsattn.cli import main, tune
 from tsattn.errors import masked, scrubbed, without_password
@@ -77,10 +78,7 @@ def test_what_is_typed_comes_before_the_environment(
 def test_the_message_at_ctrl_c_holds_no_password(
     reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def stopped(*given: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tsattn.tuning.run_study", stopped)
+    monkeypatch.setattr("tsattn.tuning.run_study", interrupted)
     assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL) == 130
     err = capfd.readouterr().err
     assert f"--storage {BARE}`; give the password in TSATTN_STORAGE, PGPASSWORD or a passfile\n" in err

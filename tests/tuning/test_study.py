@@ -16,6 +16,7 @@ from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import TrialState
 from sqlalchemy import Engine, event
 
+from tests.cli.toy_run import interrupted
 from tests.processes import Worker, limit_files
 from tests.tuning.cases import OLD_SIGNS, RATES, states, toy
 from tsattn.errors import UserError
@@ -73,10 +74,6 @@ def test_a_study_has_exactly_its_trials_however_often_it_is_run(search: Search, 
 
 def test_going_on_draws_what_would_have_been_drawn(search: Search, tmp_path: Path) -> None:
     """Whether a study is run in parts, its process is interrupted, or dies before or after it has drawn."""
-
-    def interrupted(trial: optuna.Trial) -> list[float]:
-        raise KeyboardInterrupt
-
     (tmp_path / "whole").mkdir()
     whole, storage = opened(tmp_path / "whole", search)
     run(whole, storage, 13)

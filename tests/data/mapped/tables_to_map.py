@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
-from tsattn.data import FrameDataModule, MappedDataModule, Panel
+from tsattn.data import MappedDataModule, Panel
 from tsattn.data.mapped import convert, opened_panel
 from tsattn.data.table_options import TableOptions
 
@@ -76,12 +76,6 @@ def converted(path: Path, folder: Path, **columns: Any) -> Panel:
 
 def mapped(path: Path, **options: Any) -> MappedDataModule:
     data = MappedDataModule(str(path), **options)
-    data.setup("fit")
-    return data
-
-
-def in_memory(frame: pd.DataFrame, **options: Any) -> FrameDataModule:
-    data = FrameDataModule(frame, **options)
     data.setup("fit")
     return data
 

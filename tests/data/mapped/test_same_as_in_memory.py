@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.data.many_series import prepared as in_memory
 from tests.data.mapped.tables_to_map import (
     LONG,
     ROLES,
@@ -19,7 +20,6 @@ from tests.data.mapped.tables_to_map import (
     assert_same_panel,
     converted,
     full_frame,
-    in_memory,
     long_frame,
     mapped,
     saved,

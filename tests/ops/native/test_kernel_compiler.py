@@ -1,6 +1,5 @@
 """Finding a compiler, what is said when it does not compile, and the instruction sets that a CPU is taken to have."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 import torch
 
 from tests.ops.native.conftest import needs_compiler, without_compiler
-from tests.processes import wait_for
+from tests.processes import runs, wait_for
 from tsattn.ops.native import kernel_compiler
 from tsattn.ops.native.kernel_compiler import (
     CompileError,
@@ -69,15 +68,6 @@ def test_a_compiler_that_hangs_is_ended_with_what_it_started(tmp_path: Path, mon
         compile_library(Compiler((str(path),), "slow 1"), (), tmp_path / "library.so")
     child = int((tmp_path / "child").read_text())
     wait_for(lambda: not runs(child), lambda: "the process that the compiler started goes on")
-
-
-def runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-        state = Path(f"/proc/{process}/stat")
-        return not state.exists() or state.read_text().split(") ")[1][0] != "Z"  # ended, and not yet waited for
-    except (OSError, IndexError):
-        return False
 
 
 def test_other_sources_have_another_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
