@@ -252,9 +252,9 @@ _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # the names
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
 
-_load = get_loader("yaml")
-# `#id` and `~` are names of columns, where YAML has a comment and null
-set_loader("yaml", lambda text: text if text.startswith(("#", "~")) else _load(text), exceptions=(yaml.YAMLError,))
+_load, _is_name = get_loader("yaml"), re.compile("[#~].*").fullmatch
+# `#id` and `~` are names of columns, where YAML has a comment and null; a file may begin with a comment
+set_loader("yaml", lambda text: text if _is_name(text) else _load(text), exceptions=(yaml.YAMLError,))
 
 _HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
 _UNKNOWN = r"unrecognized arguments: (\S+)|(?:Group '([^']+)' does not accept o|O)ption '([^']+)'|Key '([^']+)' is not"
