@@ -189,9 +189,10 @@ def test_a_refit_that_fails_loses_no_test(tmp_path: Path, monkeypatch: pytest.Mo
 def test_values_of_python_are_plain_data(tmp_path: Path) -> None:
     content = described(tmp_path, NETWORK, data={"path": tmp_path / "sales.csv", "context_length": np.int64(24)})
     content["trainer"]["max_time"] = timedelta(minutes=1)
+    assert tsattn.run(content, test=False).experiment.trainer["max_time"] == "00:00:01:00"
     assert tsattn.Experiment.of(content).data["init_args"]["context_length"] == 24
-    content["data"]["init_args"] |= {"id_column": "#id", "time_column": "~"}
-    assert [*map(tsattn.Experiment.of(content).data["init_args"].get, ("id_column", "time_column"))] == ["#id", "~"]
+    content["data"]["init_args"]["id_column"] = "#id"
+    assert tsattn.Experiment.of(content).data["init_args"]["id_column"] == "#id"
     content["trainer"]["callbacks"] = [CountedSteps()]
     with pytest.raises(UserError, match=r"; pass callback objects with Hooks"):
         tsattn.Experiment.of(content)

@@ -50,6 +50,8 @@ def test_models_differ_in_one_thing_alone() -> None:
     assert [entry.predictor for entry in plan.entries[6:]] == ["ridge", "seasonal_naive", "persistence"]
     rates = Plan.of(TOY, vary={"model.learning_rate": [0.01, 0.1]}, seeds=1, baselines=False)
     assert rates.models == ("learning_rate=0.01", "learning_rate=0.1")
+    untrained = Plan.of(TOY, vary={"model.backbone": ["ridge", "dlinear"]}, seeds=2, baselines=False)
+    assert [entry.seed for entry in untrained.entries] == [None, 1, 2]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -58,6 +60,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"attention": ["mlr", "mrl"]}, "unknown attention 'mrl'"),
     ({}, "name what differs: either attentions, or one dotted path"),
     ({"attention": "mlr"}, "model.backbone.attention needs a list of values to compare, not mlr"),
+    ({"vary": ["model.loss"]}, "name what differs: either attentions, or one dotted path with its values"),
     ({"vary": {"model.learning_rate": 0.1}}, "model.learning_rate needs a list of values to compare, not 0.1"),
     ({"attention": ["mlr", "swa"], "seeds": 0}, "seeds must be at least 1, not 0"),
     ({"vary": {"model.lr": [1, 2]}}, "lr"),
@@ -139,11 +142,12 @@ def test_finished_runs_are_compared_on_the_windows_that_they_share(
     assert found.table.loc["standard", "MSE"] == pytest.approx(np.mean([*errors.values()]), rel=1e-6)
     assert not math.isnan(found.table.loc["swa", "low"])
     fewer = compare_runs(folders[:3])
-    assert fewer.table["seeds"].tolist() == [1, 1]
-    assert fewer.table.loc["standard", "MSE"] == pytest.approx(errors["a1"], rel=1e-6)
-    assert str(fewer).endswith("left out: seed 2, which not all models have")
-    with pytest.raises(UserError, match="standard and swa share no seed; run them with equal seeds"):
-        compare_runs([folders[0], folders[3]])
+    assert fewer.table["seeds"].tolist() == [2, 1]
+    assert not math.isnan(fewer.table.loc["swa", "low"]), "the variance over seeds is that of the other model"
+    assert str(fewer).endswith("swa is compared by seed 1 alone")
+    apart = compare_runs([folders[0], folders[3]])
+    assert str(apart).endswith("no interval: standard and swa share no seed; run them with equal seeds")
+    assert apart.table["verdict"].tolist() == ["", "undecided"]
     file = runs / "b1" / "errors.parquet"
     frame = pd.read_parquet(file).sort_values("origin")
     whole, shared = len(frame), frame.iloc[40:]

@@ -1,6 +1,7 @@
 """Records: what is written is what is read, whole or not at all, and errors over time are sums of windows."""
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,10 @@ def test_errors_are_sums_over_stretches_of_windows(tmp_path: Path) -> None:
     np.testing.assert_allclose(shuffled["squared"], 2 * np.array(by_stretch(frame, 96)["squared"]), rtol=1e-4)
     assert shuffled["origin"] == by_stretch(frame, 96)["origin"]
     assert shuffled["count"] == [2 * count for count in by_stretch(frame, 96)["count"]]
-    with pytest.raises(UserError, match=r"too large to compare: the absolute errors of a window sum to 1e\+20"):
+    with pytest.raises(UserError, match=r"too large, or not numbers: the absolute errors of a window sum to 1e\+20"):
         by_stretch(frame.assign(squared=1e39, absolute=1e20), 96)
+    with pytest.raises(UserError, match="sum to nan"):
+        by_stretch(frame.assign(absolute=[math.nan, *frame["absolute"][1:]]), 96)
 
 
 def test_a_record_of_its_own_is_the_same(tmp_path: Path) -> None:

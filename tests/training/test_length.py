@@ -148,6 +148,10 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
     stopping.on_train_start(trainer, None)
     assert trainer.should_stop
+    longer = StopEarly("val_mse_scaled", limits=(200, "None"))
+    for waited, left in ((7, 0), (6, 6)):
+        longer.load_state_dict({**stopping.state_dict(), "wait_count": waited})
+        assert longer.wait_count == left, "who trains on an ended training waits anew"
 
 
 @pytest.mark.parametrize("best", [-2.0, 2.0])

@@ -142,8 +142,7 @@ class Experiment:
 
     def to_yaml(self) -> str:
         """A configuration that `fit --config` and `Experiment.read` take."""
-        text: str = yaml.safe_dump(self.to_dict(), sort_keys=False)
-        return text
+        return yaml.safe_dump(self.to_dict(), sort_keys=False)
 
     def data_module(self) -> ForecastDataModule:
         """Make the DataModule; a `UserError` says what its class refuses."""
@@ -252,8 +251,8 @@ _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # the names
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
 
-_load, _is_name = get_loader("yaml"), re.compile("[#~].*").fullmatch
-# `#id` and `~` are names of columns, where YAML has a comment and null; a file may begin with a comment
+_load, _is_name = get_loader("yaml"), re.compile("#.*").fullmatch
+# `#id` is the name of a column, where YAML has a comment; a file may begin with a comment
 set_loader("yaml", lambda text: text if _is_name(text) else _load(text), exceptions=(yaml.YAMLError,))
 
 _HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
@@ -393,10 +392,11 @@ def _plain_value(value: object) -> object:
         return os.fspath(value)
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    if isinstance(value, timedelta | date):
+    if isinstance(value, date):
         return str(value)
-    made = "pass callback objects with Hooks(callbacks=[...])"
-    raise UserError(f"an experiment holds plain data only, not {shown(repr(value))}; {made}")
+    if isinstance(value, timedelta):  # as the Trainer takes it
+        return f"{value.days:02}:{timedelta(seconds=value.seconds)!s:0>8}"
+    raise UserError(f"experiments hold plain data, not {shown(repr(value))}; pass callback objects with Hooks")
 
 
 @contextlib.contextmanager

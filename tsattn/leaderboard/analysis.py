@@ -251,7 +251,7 @@ class Analysis:
 
     def chosen(self, dataset: str, *, attention: bool = False) -> str | None:
         """The model with the lowest validation MSE, among all or among those with a trained attention."""
-        return self.lowest(dataset, "validation_mse", *([self._is_trained] if attention else []))
+        return self.lowest(dataset, "validation_mse", self._is_trained if attention else None)
 
     def _is_trained(self, model: str) -> bool:
         """Whether a model has an attention that looks at tokens."""
@@ -260,9 +260,9 @@ class Analysis:
     def _scored(self, dataset: str) -> list[str]:
         return list(self.scores.loc[dataset].index) if dataset in self.scores.index else []
 
-    def lowest(self, dataset: str, column: str, fits: Callable[[str], bool] = lambda _: True) -> str | None:
+    def lowest(self, dataset: str, column: str, fits: Callable[[str], bool] | None = None) -> str | None:
         """The model with the lowest score among those that fit and have all horizons; None without one."""
-        values = {one: self.score(dataset, one, column) for one in self._scored(dataset) if fits(one)}
+        values = {one: self.score(dataset, one, column) for one in self._scored(dataset) if fits is None or fits(one)}
         values = {one: value for one, value in values.items() if not math.isnan(value)}
         return min(values, key=values.__getitem__, default=None)
 

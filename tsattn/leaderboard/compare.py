@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,45 +43,29 @@ class Comparison:
     """Models compared on the same test windows.
 
     Attributes:
-        records: one row per run; trained models have the same seeds.
+        records: one row per run.
         models: names of the compared models; the first is the reference.
         baselines: names of reference forecasts, which are not part of the question.
         margin: differences below it count as equal.
-        left_out: seeds whose runs are left out, as not all trained models have them.
     """
 
     records: Records
     models: tuple[str, ...]
     baselines: tuple[str, ...] = ()
     margin: float = 0.01
-    left_out: tuple[int, ...] = ()
-
-    @classmethod
-    def of(
-        cls, rows: Iterable[Mapping[str, Any]], models: Sequence[str], baselines: Sequence[str], margin: float
-    ) -> Comparison:
-        """Compare the runs of these rows by the seeds that all trained models have; a `UserError` if there is none."""
-        rows = [*rows]
-        found = [(name, {row["seed"] for row in rows if row["predictor"] == name} - {None}) for name in models]
-        trained = {name: seeds for name, seeds in found if seeds}
-        shared = set.intersection(*trained.values()) if trained else set()
-        if trained and not shared:
-            raise UserError(f"{' and '.join(trained)} share no seed; run them with equal seeds")
-        left_out = tuple(sorted(set.union(*trained.values()) - shared)) if trained else ()
-        records = Records.of(row for row in rows if row["seed"] not in left_out)
-        return cls(records, tuple(models), tuple(baselines), margin, left_out)
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """One row per model.
 
         ``MSE`` and ``MAE`` are means over seeds, on the scale of the training rows. ``difference`` is the difference in
-        MSE from the first model, in percent. ``low`` and ``high`` are the ends of its 95 % interval; ``reason`` says
-        why the interval is missing. Other columns are ``verdict``, ``seconds`` of a fit, ``parameters`` and ``seeds``.
+        MSE from the first model, in percent, by the seeds that both have. ``low`` and ``high`` are the ends of its 95 %
+        interval; ``reason`` says why it is missing. Other columns are ``verdict``, ``seconds`` of a fit, ``parameters``
+        and ``seeds``.
         """
         rows = {}
         for name in (*self.models, *self.baselines):
-            runs = self.records.done[self.records.done["predictor"] == name]
+            runs = self._runs(name)
             row: dict[str, Any] = {"MSE": runs["mse"].mean(), "MAE": runs["mae"].mean()}
             one = None if name in (self.models[0], *self.baselines) else self.difference(name)
             ends = (math.nan, math.nan) if one is None else one.percent_interval()
@@ -90,6 +74,12 @@ class Comparison:
             row |= {"seconds": runs["seconds"].astype(float).mean(), "parameters": int(runs["parameters"].max())}
             rows[name] = {**row, "seeds": len(runs), "reason": "" if one is None else one.reason}
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def _runs(self, name: str) -> pd.DataFrame:
+        """The runs of a model with the seeds that the first model has, too; all if it shares none."""
+        own, first = (self.records.done[self.records.done["predictor"] == one] for one in (name, self.models[0]))
+        is_shared = own["seed"].isin(first["seed"].dropna())
+        return own[is_shared] if is_shared.any() else own
 
     def difference(self, model: str, metric: str = "mse") -> Difference:
         """Compare a model's error with the error of the first model.
@@ -125,11 +115,14 @@ class Comparison:
         shown["verdict"] = table["verdict"]
         shown["fit, s"] = table["seconds"].map(lambda seconds: f"{seconds:.3g}")
         shown["parameters"] = table["parameters"].map(lambda count: f"{count:,}" if count else "")
-        seeds = int(table.loc[[*self.models], "seeds"].max())  # a model without training has one run
+        by_model = {name: [*self._runs(name)["seed"].dropna()] for name in self.models}
+        seeds = max(map(len, by_model.values()))
         windows = int(self.records.done["windows"].iloc[0])
         lines = [f"{self._title}: {windows} test windows, {number_of(seeds, 'seed')}", "", shown.to_string()]
         lines += [f"no interval: {reason}" for reason in dict.fromkeys(table["reason"]) if reason]
-        lines += [f"left out: seed {seed}, which not all models have" for seed in self.left_out]
+        for name, own in by_model.items():
+            if 0 < len(own) < seeds:
+                lines.append(f"{name} is compared by seed{'s' * (len(own) > 1)} {', '.join(map(str, own))} alone")
         return re.sub(r" +$", "", "\n".join(lines), flags=re.M)
 
 
@@ -202,7 +195,7 @@ class Plan:
         baselines: bool = True,
     ) -> Plan:
         """Plan a comparison from the arguments of `compare`; a `UserError` for invalid values."""
-        if bool(attention) == bool(vary) or (vary and len(vary) > 1):
+        if bool(attention) == bool(vary) or (vary and not (isinstance(vary, Mapping) and len(vary) == 1)):
             raise UserError("name what differs: either attentions, or one dotted path with its values")
         path, values = (_ATTENTION, attention) if attention else next(iter((vary or {}).items()))
         if isinstance(values, str) or not isinstance(values, Sequence):
@@ -222,7 +215,8 @@ class Plan:
         for name in others:
             _check_same_data(first, models[first], name, models[name])
         planner = Planner()
-        entries = [planner.entry(name, one, number) for number in range(seeds) for name, one in models.items()]
+        planned = [(number, planner.entry(name, models[name], number)) for number in range(seeds) for name in models]
+        entries = [entry for number, entry in planned if number == 0 or entry.seed is not None]  # untrained: once
         if reasons := [entry.reason for entry in entries if entry.reason]:
             raise UserError(reasons[0])
         by_key: dict[str, str] = {}
@@ -253,8 +247,8 @@ class Plan:
         if len(models) < 2 or models[0] != self.models[0]:
             lost = next(name for name in self.models if name not in names)
             raise UserError(f"all runs of {lost} failed: read their logs, then repeat the command with --retry-failed")
-        rows = ({**row, "suite": "", **entry.labels} for entry, row in done)
-        return Comparison.of(rows, models, [kind for kind in _BASELINES if kind in names], margin)
+        records = Records.of({**row, "suite": "", **entry.labels} for entry, row in done)
+        return Comparison(records, models, tuple(kind for kind in _BASELINES if kind in names), margin)
 
 
 def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
@@ -291,7 +285,9 @@ def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
     twice = [name for name, seed in labels if labels.count((name, seed)) > 1]
     if twice:
         raise UserError(f"two runs of {twice[0]} have the same seed: name one of them")
-    return Comparison.of(rows, names, (), margin)
+    if mixed := {name for name, seed in labels if seed is None} & {name for name, seed in labels if seed is not None}:
+        raise UserError(f"some runs of {min(mixed)} have no seed: name runs with a seed alone")
+    return Comparison(Records.of(rows), tuple(names), margin=margin)
 
 
 @dataclass(frozen=True)
@@ -325,7 +321,10 @@ class _Run:
             "seconds": place.fit_seconds,
             "experiment": experiment.to_yaml(),
         }
-        windows = windows_of(ErrorTable.read(place.errors))
+        try:
+            windows = windows_of(ErrorTable.read(place.errors))
+        except UserError as error:
+            raise UserError(f"{folder}: {error}") from error
         return cls(folder, experiment, windows, row, place.noted("fingerprint"))
 
 

@@ -203,6 +203,8 @@ def windows_of(errors: ErrorTable) -> pd.DataFrame:
     """One row per window: ``unique_id``, ``origin``; ``squared``, ``absolute`` and ``count`` summed over channels."""
     names = {"squared_scaled": "squared", "absolute_scaled": "absolute"}
     frame = errors.frame()[["unique_id", "origin", *names, "count"]]
+    if frame[[*names]].isna().any(axis=None):  # which a sum would skip
+        raise UserError("some forecasts are not numbers, so their errors cannot be compared")
     windows = frame.groupby(["unique_id", "origin"], sort=True).sum().rename(columns=names).reset_index()
     if windows["origin"].dtype.kind == "M":
         seconds = windows["origin"].astype("datetime64[s]")

@@ -184,13 +184,16 @@ def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
     origins, places = np.unique(windows["origin"].to_numpy(np.int64), return_inverse=True)
     length = stretch_of(horizon)
     sums = {name: np.bincount(places // length, windows[name]) for name in ("squared", "absolute", "count")}
-    if not (sums["squared"] < np.finfo(np.float32).max).all():  # false for NaN
-        largest = windows["absolute"].max()
-        raise UserError(f"a test error is too large to compare: the absolute errors of a window sum to {largest:.3g}")
+    with np.errstate(over="ignore"):
+        rounded = {name: _rounded(sums[name]) for name in ("squared", "absolute")}
+    if not all(np.isfinite(values).all() for values in rounded.values()):
+        largest = windows["absolute"].max(skipna=False)
+        raise UserError(
+            f"test errors are too large, or not numbers: the absolute errors of a window sum to {largest:.3g}"
+        )
     return {
         "origin": origins[::length].tolist(),
-        "squared": _rounded(sums["squared"]).tolist(),
-        "absolute": _rounded(sums["absolute"]).tolist(),
+        **{name: values.tolist() for name, values in rounded.items()},
         "count": sums["count"].astype(int).tolist(),
     }
 

@@ -506,7 +506,7 @@ def _names(given: Any, what: str) -> tuple[str, ...]:
 
 
 def _listed(given: Mapping[str, Any], key: str) -> list[Any]:
-    return _checked_list(given[key], key) if given.get(key) else []
+    return [] if given.get(key) in (None, []) else _checked_list(given[key], key)
 
 
 def _checked_list(given: Any, what: str) -> list[Any]:

@@ -198,15 +198,15 @@ class ExactResume(Callback):
 class StopEarly(EarlyStopping):
     """Lightning's early stopping, with the patience of this training, not of a checkpoint.
 
-    Validations whose error is above the lowest by at most the share `tolerance` do not count: the error falls again
-    with the learning rate.
+    Errors above the lowest by at most the share `tolerance` do not count: they fall again with the learning rate.
+    A training that has ended, and goes on with other `limits` of its length, counts anew.
     """
 
-    limits: Any = None  # of this training; after a checkpoint of other limits, patience counts anew
-
-    def __init__(self, monitor: str, min_delta: float = 0.0, patience: int = 3, tolerance: float = 0.0) -> None:
+    def __init__(
+        self, monitor: str, min_delta: float = 0.0, patience: int = 3, tolerance: float = 0.0, limits: object = None
+    ) -> None:
         super().__init__(monitor, min_delta, patience, check_finite=False, check_on_train_epoch_end=False)
-        self.tolerance = tolerance
+        self.tolerance, self.limits = tolerance, limits
 
     @override
     def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
@@ -221,8 +221,9 @@ class StopEarly(EarlyStopping):
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        count = state_dict["wait_count"] if state_dict.get("limits", self.limits) == self.limits else 0
-        super().load_state_dict({**state_dict, "wait_count": count, "patience": self.patience})
+        has_ended = state_dict["wait_count"] >= state_dict["patience"]
+        anew = {"wait_count": 0} if has_ended and state_dict.get("limits", self.limits) != self.limits else {}
+        super().load_state_dict({**state_dict, "patience": self.patience, **anew})
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
@@ -251,8 +252,7 @@ class FiniteLoss(Callback):
             limit = _EXPLODED * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
             self._watched = limit, torch.full((), torch.inf, device=loss.device)
         limit, first_bad = self._watched
-        is_good = loss <= limit  # false for NaN
-        self._watched = limit, torch.where(is_good, first_bad, first_bad.clamp(max=batch_idx + 1.0))
+        self._watched = limit, torch.where(loss <= limit, first_bad, first_bad.clamp(max=batch_idx + 1.0))  # or NaN
         every: int = trainer.log_every_n_steps * trainer.accumulate_grad_batches  # type: ignore[attr-defined]
         if every and (batch_idx + 1) % every == 0:  # 0 for never
             self.on_validation_start(trainer, pl_module)

@@ -207,8 +207,8 @@ def _keep(
     progress = None
     watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if plan.patience and plan.scored:
-        watching.append(stop := callbacks.StopEarly(metric, module.min_delta, plan.patience, plan.tolerance))
-        stop.limits = plan.steps, str(training.trainer.arguments["max_time"])
+        limits = plan.steps, str(training.trainer.arguments["max_time"])
+        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience, plan.tolerance, limits))
     if training.lengths is not None:
         watching.append(callbacks.stop_at(training.lengths[training.member]))
     if files is not None:
