@@ -116,7 +116,7 @@ class Comparison:
         shown["fit, s"] = table["seconds"].map(lambda seconds: f"{seconds:.3g}")
         shown["parameters"] = table["parameters"].map(lambda count: f"{count:,}" if count else "")
         by_model = {name: [*self._runs(name)["seed"].dropna()] for name in self.models}
-        seeds = max(map(len, by_model.values()))
+        seeds = int(table.loc[[*self.models], "seeds"].max())
         windows = int(self.records.done["windows"].iloc[0])
         lines = [f"{self._title}: {windows} test windows, {number_of(seeds, 'seed')}", "", shown.to_string()]
         lines += [f"no interval: {reason}" for reason in dict.fromkeys(table["reason"]) if reason]
