@@ -199,7 +199,7 @@ class StopEarly(EarlyStopping):
     """Lightning's early stopping, with the patience of this training, not of a checkpoint.
 
     Errors above the lowest by at most the share `tolerance` do not count: they fall again with the learning rate.
-    A training that has ended, and goes on with other `limits` of its length, counts anew.
+    The count starts again if a training that has ended is resumed with other `limits` of its length.
     """
 
     def __init__(
