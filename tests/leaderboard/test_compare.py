@@ -144,7 +144,7 @@ def test_finished_runs_are_compared_on_the_windows_that_they_share(
     fewer = compare_runs(folders[:3])
     assert fewer.table["seeds"].tolist() == [2, 1]
     assert not math.isnan(fewer.table.loc["swa", "low"]), "the variance over seeds is that of the other model"
-    assert str(fewer).endswith("swa is compared by seed 1 alone")
+    assert str(fewer).endswith("the figures of swa are of seed 1 alone")
     apart = compare_runs([folders[0], folders[3]])
     assert str(apart).endswith("no interval: standard and swa share no seed; run them with equal seeds")
     assert apart.table["verdict"].tolist() == ["", "undecided"]

@@ -151,7 +151,7 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     longer = StopEarly("val_mse_scaled", limits=(200, "None"))
     for waited, left in ((7, 0), (6, 6)):
         longer.load_state_dict({**stopping.state_dict(), "wait_count": waited})
-        assert longer.wait_count == left, "who trains on an ended training waits anew"
+        assert longer.wait_count == left, "an ended training that is made longer counts from 0"
 
 
 @pytest.mark.parametrize("best", [-2.0, 2.0])

@@ -122,7 +122,8 @@ class Comparison:
         lines += [f"no interval: {reason}" for reason in dict.fromkeys(table["reason"]) if reason]
         for name, own in by_model.items():
             if 0 < len(own) < seeds:
-                lines.append(f"{name} is compared by seed{'s' * (len(own) > 1)} {', '.join(map(str, own))} alone")
+                listed = f"seed{'s' * (len(own) > 1)} {', '.join(map(str, own))}"
+                lines.append(f"the figures of {name} are of {listed} alone")
         return re.sub(r" +$", "", "\n".join(lines), flags=re.M)
 
 

@@ -222,8 +222,8 @@ class StopEarly(EarlyStopping):
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         has_ended = state_dict["wait_count"] >= state_dict["patience"]
-        anew = {"wait_count": 0} if has_ended and state_dict.get("limits", self.limits) != self.limits else {}
-        super().load_state_dict({**state_dict, "patience": self.patience, **anew})
+        count = 0 if has_ended and state_dict.get("limits", self.limits) != self.limits else state_dict["wait_count"]
+        super().load_state_dict({**state_dict, "patience": self.patience, "wait_count": count})
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
@@ -251,8 +251,8 @@ class FiniteLoss(Callback):
         if self._watched is None:
             limit = _EXPLODED * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
             self._watched = limit, torch.full((), torch.inf, device=loss.device)
-        limit, first_bad = self._watched
-        self._watched = limit, torch.where(loss <= limit, first_bad, first_bad.clamp(max=batch_idx + 1.0))  # or NaN
+        limit, first_bad = self._watched  # NaN is not below the limit either
+        self._watched = limit, torch.where(loss <= limit, first_bad, first_bad.clamp(max=batch_idx + 1.0))
         every: int = trainer.log_every_n_steps * trainer.accumulate_grad_batches  # type: ignore[attr-defined]
         if every and (batch_idx + 1) % every == 0:  # 0 for never
             self.on_validation_start(trainer, pl_module)
