@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 
 from tests.pictures import save_empty
 from tests.processes import serve
 from tsattn.cli import main
+from tsattn.cli.benchmark import given_overrides
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, run
@@ -50,6 +52,10 @@ def test_models_differ_in_one_thing_alone() -> None:
     assert [entry.predictor for entry in plan.entries[6:]] == ["ridge", "seasonal_naive", "persistence"]
     rates = Plan.of(TOY, vary={"model.learning_rate": [0.01, 0.1]}, seeds=1, baselines=False)
     assert rates.models == ("learning_rate=0.01", "learning_rate=0.1")
+    assert given_overrides([("--data.id_column", "#id"), ("--data.stride", "2")]) == {
+        "data.id_column": "#id",
+        "data.stride": 2,
+    }
     untrained = Plan.of(TOY, vary={"model.backbone": ["ridge", "dlinear"]}, seeds=2, baselines=False)
     assert [entry.seed for entry in untrained.entries] == [None, 1, 2]
 
@@ -190,6 +196,13 @@ def test_runs_that_cannot_be_compared_are_named(runs: Path, tmp_path: Path, caps
     file.write_text(file.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
     with pytest.raises(UserError, match="tested on different values: their data have changed"):
         compare_runs([str(runs / "a1"), str(tmp_path / "changed")])
+    shutil.copytree(runs / "b1", tmp_path / "holes")
+    errors = pq.read_table(runs / "b1" / "errors.parquet")
+    place, column = errors.schema.get_field_index("squared_scaled"), errors["squared_scaled"].to_numpy().copy()
+    column[0] = math.nan
+    pq.write_table(errors.set_column(place, errors.field(place), [column]), tmp_path / "holes" / "errors.parquet")
+    with pytest.raises(UserError, match="holes: some forecasts are not numbers"):
+        compare_runs([str(runs / "a1"), str(tmp_path / "holes")])
     assert main(["compare", str(runs / "a1"), str(runs / "b1"), "--attention", "mlr,swa"]) == 2
     assert "finished runs are compared as they are" in capsys.readouterr().err
     assert main(["compare"]) == 2

@@ -227,7 +227,7 @@ def as_yaml(name: str, text: str | None, or_text: bool = False) -> Any:
     if text is None:
         raise UserError(f"{name} needs a value: {name}=VALUE")
     try:
-        return parsed(text)
+        return text if text.startswith("#") else parsed(text)  # `#id` is a column, not a comment
     except yaml.YAMLError as error:
         if or_text:
             return text
