@@ -88,9 +88,6 @@ def test_future_is_that_of_the_table(tz: str | None) -> None:
     assert np.isnan(expected.ahead[:, 1]).any()
     assert_same_panel(with_future(read(known), ahead.sample(frac=1, random_state=0)), expected)
     assert_same_panel(with_future(expected, ahead), expected)  # what was known before is replaced
-    whole = read(frame.assign(y=1.0, z=1.0))  # a panel gives its rows after the ends
-    given = with_future(read(known), whole)
-    assert given.ahead_starts.tolist() == [0, *np.cumsum(whole.lengths - given.lengths)]
 
 
 def test_future_of_other_series_and_of_steps() -> None:

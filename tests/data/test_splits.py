@@ -128,6 +128,8 @@ def test_rules_and_cuts_count_rows() -> None:
         ({"test_from": "2020-02-01"}, "needs both val_from and test_from$"),
         ({"test_rows": 3}, "needs both val_rows and test_rows; give the other, too, 0 for none"),
         ({"val_rows": -1, "test_rows": 3}, "val_rows must be at least 0, not -1"),
+        ({"val_rows": 0.2, "test_rows": 3}, "val_rows must be a whole number, not 0.2"),
+        ({"train_fraction": "0.7"}, "train_fraction and val_fraction must be above 0 and sum to less than 1"),
         ({"val_from": "soon", "test_from": "2020-02-01"}, "'soon' is not a date; write it like 2016-07-01"),
         ({"val_from": "2020-02-02", "test_from": "2020-02-01"}, "validation part must start before the test part"),
         ({"val_from": "2020-02-01", "test_from": "2020-02-01"}, "validation part must start before the test part"),

@@ -182,6 +182,9 @@ def test_a_lazy_frame_is_computed_of_the_columns_that_are_named() -> None:
     frame = pl.from_pandas(FRAME).with_columns(bad=pl.lit([1.0]))
     lazy = frame.lazy().with_columns(pl.col("bad").map_batches(lambda column: 1 / 0, return_dtype=pl.Float64))
     assert len(naive(target="y").predict(lazy)) == len(naive().predict(lazy))
+    wide = pl.from_pandas(FRAME.query("unique_id == 'a'").drop(columns="unique_id"))
+    fitted = naive().fit(wide)
+    assert fitted.predict(wide.with_columns(other=1.0).lazy()).equals(fitted.predict())  # not a target of the training
     with pytest.raises(UserError, match=r"has no target column yy \(did you mean y\?\)"):
         naive(target="yy").predict(lazy)
 

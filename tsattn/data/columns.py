@@ -56,13 +56,6 @@ def in_categories(
     return None if part is None else recoded(part, have, names, wanted)
 
 
-def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDArray[np.object_]:
-    """Convert numbers of categories to text, None if missing."""
-    texts = np.array([UNSEEN, *categories, None], dtype=object)
-    found: NDArray[np.object_] = texts[np.where(np.isnan(codes), len(categories) + 1, codes).astype(np.int64)]
-    return found
-
-
 def recoded(
     part: NDArray[np.float64], have: Categories, names: Sequence[str], wanted: Categories
 ) -> NDArray[np.float64]:
@@ -178,7 +171,8 @@ def _is_category(column: pd.Series) -> bool:
 
 
 def _category_text(value: object) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return text[:-2] if re.fullmatch(r"-?\d+\.0", text) else text  # a number that a CSV file has as text
 
 
 def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ...]:

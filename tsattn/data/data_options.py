@@ -63,7 +63,7 @@ class WindowOptions:
         if self.season_length is not None:
             whole_number("season_length", self.season_length, most=MOST_STEPS)
         whole_number("num_workers", self.num_workers, least=0)
-        if not self.resident_gb >= 0:
+        if not (is_number(self.resident_gb) and self.resident_gb >= 0):
             raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
         if self.scaling not in ("global", "series"):
             raise UserError(f"scaling must be one of global, series, not {self.scaling!r}")

@@ -138,7 +138,7 @@ class ForecastDataModule(LightningDataModule):
         if future is not None:
             if not isinstance(self.source, FrameSource):
                 raise UserError(f"{type(self).__name__} has no covariates: leave out `--future` (Python: `future=`)")
-            self.source.future = Path(future) if isinstance(future, str) else future
+            self.source = replace(self.source, future=future)
         if path is not None:
             self._input, self.panel = Path(path), None
 
@@ -393,8 +393,9 @@ class CSVDataModule(FrameDataModule):
     """
 
     def __init__(self, path: str, **options: Any) -> None:
-        super().__init__(Path(path), name=Path(Path(path).name.removesuffix(".gz")).stem, **options)
-        self.path = Path(path)
+        table = Path(path).expanduser()
+        super().__init__(table, name=Path(table.name.removesuffix(".gz")).stem, **options)
+        self.path = table
 
 
 class MappedDataModule(CSVDataModule):
@@ -412,8 +413,7 @@ class MappedDataModule(CSVDataModule):
 
     def __init__(self, path: str, folder: str | None = None, verify: bool = False, **options: Any) -> None:
         super().__init__(path, **options)
-        self.folder = self.path.with_name(f"{self.path.name}.panel") if folder is None else Path(folder)
-        self.verify = verify
+        self.folder = self.path.with_name(f"{self.path.name}.panel") if folder is None else Path(folder).expanduser()
         self.source = _Converted(self.path, self.source.reader, folder=self.folder, verify=verify)
 
 

@@ -301,8 +301,9 @@ class TableSource:
         if not self.files:
             raise UserError(f"the folder {path} has no {kinds} file")
         self._starts = [0]  # number of the first row of each file that was opened, over all files
-        head = next(table_parts(self.files[0], None, 1000, options), pd.DataFrame())
-        if not len(head):
+        self._has_csv = any(options.kind_of(file) == "csv" for file in self.files)
+        parts = (part for file in self.files for part in table_parts(file, None, 1000, options))
+        if (head := next((part for part in parts if len(part)), None)) is None:
             raise UserError(f"{path} has no rows")
         _, self.roles = assigned(head, str(path), options)
         self._form: tuple[str | None] | None = None
@@ -344,8 +345,7 @@ class TableSource:
 
     def final_ids(self, ids: list[Any]) -> list[Any]:
         """Convert ids of CSV files, which are read as text, to integers if all are plain whole numbers."""
-        is_csv = any(self.options.kind_of(file) == "csv" for file in self.files)
-        return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
+        return [*map(int, ids)] if self._has_csv and self.roles.id is not None and whole_ids(ids) else ids
 
     def _read_times(self, frame: pd.DataFrame, where: Callable[[int], str]) -> Any:
         if self._form is None:
@@ -360,6 +360,9 @@ class TableSource:
             self._starts[number:] = [start]
             for cells in table_parts(path, names, size, self.options):
                 frame, _ = plain_frame(cells, str(path), self.options.id_column, self.roles.time)
+                if self._has_csv and self.roles.id in frame and self.options.kind_of(path) != "csv":
+                    texts = frame[self.roles.id].map(str, na_action="ignore")  # as in the CSV files beside it
+                    frame = frame.assign(**{str(self.roles.id): texts})
                 for name in names:
                     if name not in frame.columns:
                         raise UserError(f"{path} has no column {shown(name)}, which {self.files[0].name} has")

@@ -132,17 +132,9 @@ _SERIES, _LATER = "the series", "the table of later rows"
 
 
 def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel:
-    """Replace a panel's future covariates by a frame, file or panel; log series that are not in the panel."""
+    """Replace a panel's future covariates by a frame or file; log series that are not in the panel."""
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
-    if isinstance(future, Panel):
-        frame = future.to_frame()
-        owners = pd.Series(future.ids * len(frame)) if future.is_wide else frame[future.id_name]
-        last_rows = owners.map(dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True)))
-        frame = frame.rename(columns={future.id_name: panel.id_name, future.time_name: panel.time_name})
-        names = [*([] if panel.is_wide else [panel.id_name]), panel.time_name, *panel.future_names]
-        kept = frame[panel.time_name].gt(last_rows) | last_rows.isna()
-        future = frame.loc[kept, [name for name in names if name in frame.columns]]
     categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
     last, none = panel.time[panel.starts[1:] - 1], np.zeros((S, 0))
     arrays = np.zeros((S, 1)), none, np.zeros((S, F)), none, none

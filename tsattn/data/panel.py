@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import UNSEEN, Categories, category_names
+from tsattn.data.columns import UNSEEN, Categories
 from tsattn.data.frequency import Times, future_index, one_time, wall_times
 from tsattn.data.row_ranges import FileView, columns_of, is_mapped, last_row_of_places, runs_of
 from tsattn.data.stamps import time_numbers, time_unit, times_of
@@ -187,7 +187,8 @@ class Panel:
         for part, names in ((self.past_covariates, self.past_names), (self.future_covariates, self.future_names)):
             columns |= zip(names, () if part is None else part.T, strict=True)
         for name, known in self.covariate_categories.items():
-            columns[name] = category_names(columns[name], known)
+            texts = np.array([UNSEEN, *known, None], dtype=object)  # None is the last place, -1: missing
+            columns[name] = texts[np.nan_to_num(columns[name], nan=-1).astype(np.int64)]
         static = () if self.static is None else self.static.T
         for name, categories, codes in zip(self.static_names, self.static_categories, static, strict=True):
             columns[name] = np.array([*categories, UNSEEN], dtype=object)[codes].repeat(self.lengths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -81,15 +81,6 @@ class TableReader(TableOptions):
         column = () if self.weight_column is None else (self.weight_column,)
         return replace(self, weight_column=None, weights=RowWeights(), unread=(*self.unread, *column))
 
-    @property
-    def is_weighted(self) -> bool:
-        """Whether rows or series count differently in a training."""
-        return self.weight_column is not None or bool(self.weights)
-
-    def plain_weights(self) -> dict[str, Any]:
-        """The arguments of weights, in plain form for YAML; empty if all rows count equally."""
-        return {"weight_column": self.weight_column, **self.weights.plain()} if self.is_weighted else {}
-
     def read(
         self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
@@ -124,10 +115,10 @@ class TableReader(TableOptions):
             *(lambda: parts, roles, source, where),
             frequency=frequency,
             max_filled=0.0 if self.strict else self.max_filled,
-            every_target=not self.strict and self._targets(given.frame) is None,
+            every_target=not self.strict and self._targets(given.frame.columns) is None,
             is_strict=self.strict,
         ).panel()
-        return self.weights.on(panel, cells, source) if self.is_weighted else panel
+        return self.weights.on(panel, cells, source) if self.weight_column is not None or self.weights else panel
 
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
         """Open a converted table, or convert the table to `folder` and open it; see `opened_panel`."""
@@ -143,17 +134,17 @@ class TableReader(TableOptions):
             named |= {"target": panel.channels, "static": panel.static_names}
             named |= {"past_covariates": panel.past_names, "future_covariates": panel.future_names}
             return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
-        table = computed(table, source, self)
+        table = computed(table, source, lambda names: replace(self.options, target=self._targets(names)))
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self)
         if unread := [name for name in frame.columns if str(name) in self.unread]:  # an empty drop copies all
             frame = frame.drop(columns=unread)
-        row_of, options = own_row_of or row_of, replace(self.options, target=self._targets(frame))
+        row_of, options = own_row_of or row_of, replace(self.options, target=self._targets(frame.columns))
         allow_steps = row_of is None and not self.strict
         frame, roles = assigned(frame, source, options, allow_steps=allow_steps)
         return Table(frame, roles, source, self, self.frequency, row_of)
 
-    def _targets(self, frame: Any) -> Any:
-        if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:
+    def _targets(self, columns: Iterable[Any]) -> Any:
+        if self.trained_on is not None and {*self.trained_on} <= {*map(str, columns)}:
             return self.trained_on  # other columns are not targets
         return self.target
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, is_number, whole_number
 
 if TYPE_CHECKING:  # cards of data sets use this module without pandas
     import pandas as pd
@@ -101,7 +101,8 @@ class ByShare:
     val: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (self.train > 0 and self.val > 0 and self.train + self.val < 1):
+        is_valid = is_number(self.train) and is_number(self.val) and min(self.train, self.val) > 0
+        if not (is_valid and self.train + self.val < 1):
             need = "train_fraction and val_fraction must be above 0 and sum to less than 1"
             raise UserError(f"{need}, not {self.train}, {self.val}")
 
@@ -192,8 +193,8 @@ def asked_rule(
         other = "" if rows == (None, None) else "; give the other, too, 0 for none"
         raise UserError(f"a split needs both {given[0]}{other}")
     for what, count in (("val_rows", val_rows), ("test_rows", test_rows)):
-        if count is not None and count < 0:
-            raise UserError(f"{what} must be at least 0, not {count}")
+        if count is not None:
+            whole_number(what, count, least=0)
     if val_rows is not None and test_rows is not None:
         return ByCount(val_rows, test_rows)
     if val_from is not None and test_from is not None:

@@ -123,10 +123,6 @@ class TableOptions:
         except ValueError as error:
             raise UserError(f"{what} is not understood; {example}") from error
 
-    def plain(self) -> dict[str, Any]:
-        """The names of columns, by argument."""
-        return {name: getattr(self, name) for name in COLUMNS}
-
     def kind_of(self, path: Path) -> str | None:
         """The kind of a file: ``csv``, ``parquet`` or ``arrow``; None if its name does not show it."""
         suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()

@@ -181,12 +181,15 @@ def check_roles(
     return roles
 
 
-def computed(table: Any, source: str, columns: TableOptions, *, needs_target: bool = True) -> Any:
-    """Compute the columns of a lazy frame that have a role; return other tables unchanged."""
+def computed(
+    table: Any, source: str, options_of: Callable[[list[str]], TableOptions], *, needs_target: bool = True
+) -> Any:
+    """Compute the columns of a lazy frame that have a role by its names; return other tables unchanged."""
     if not is_lazy(table):
         return table
     try:
         schema = nw.from_native(table).collect_schema()
+        columns = options_of(schema.names())
         empty = cells.with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
         roles, every_target = find_roles(empty, source, columns), columns.target is None
         with quiet():  # do not log unused columns, which are not computed
@@ -282,7 +285,7 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source:
     with quiet(lifted=True):  # log about the future even if the table was read before
         named: Any = {"id_column": roles.id, "time_column": roles.time, "target": ()}
         columns = TableOptions(**named, future_covariates=roles.future)
-        frame = computed(frame, _FUTURE, columns, needs_target=False)
+        frame = computed(frame, _FUTURE, lambda _: columns, needs_target=False)
         table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # the index is the time, whatever its name

@@ -48,8 +48,8 @@ def read_table(
     """Read the table in a file; UserError names the file, the mistake, and its line if known.
 
     In a CSV file, empty cells and cells such as ``NA``, ``nan`` or ``null`` are missing. Series ids stay text (``NA``
-    and ``007`` are ids), unless all are plain whole numbers. Dates stay text if their format is given. Id and time
-    columns with usual names need not be named.
+    and ``007`` are ids), unless all are plain whole numbers. Static columns stay text, and dates if their format is
+    given. Id and time columns with usual names need not be named.
     """
     path = Path(path)
     kind = text.kind_of(path)
@@ -57,7 +57,7 @@ def read_table(
     if kind is None:
         raise UserError(f"{path} is no table; valid are {one_of(SUFFIXES)} files, and others with `--data.format csv`")
     if kind == "csv":
-        return read_cells(path, ids=(id_column, *ID_COLUMNS), dates=_dates(time_column, text), text=text)
+        return read_cells(path, ids=(id_column, *ID_COLUMNS), texts=_texts(time_column, text), text=text)
     with _readable(path, kind, text):
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: it has 0 bytes")
@@ -75,7 +75,7 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
     schema = schema_of(path, text)
     if schema is None:
         with _readable(path, "csv", text):
-            read, _ = _options(path, names, _dates(options.time_column, text), text, in_parts=True)
+            read, _ = _options(path, names, _texts(options.time_column, text), text, in_parts=True)
             with _source(path, text) as source, pd.read_csv(source, chunksize=rows, **read) as reader:
                 for frame in reader:
                     yield _marked(frame.reset_index(drop=True), text)
@@ -140,14 +140,14 @@ def read_cells(
     path: Path,
     *,
     ids: Sequence[str | None] = (),
-    dates: Sequence[str] = (),
+    texts: Sequence[str] = (),
     has_header: bool = True,
     text: TableOptions = _PLAIN,
 ) -> pd.DataFrame:
-    """Read a CSV file; `dates` and the first existing column of `ids` (unless all are whole numbers) stay text."""
+    """Read a CSV file; `texts` and the first existing column of `ids` (unless all are whole numbers) stay text."""
     with _readable(path, "csv", text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
-        options, found = _options(path, ids, dates, text, has_header=has_header)
+        options, found = _options(path, ids, texts, text, has_header=has_header)
         try:  # read in pieces, which is faster, unless pieces disagree about the type of a column
             with _source(path, text) as source:
                 table: pd.DataFrame = pd.read_csv(source, **{**options, "low_memory": True})
@@ -155,10 +155,10 @@ def read_cells(
             with _source(path, text) as source:
                 table = pd.read_csv(source, **options)
     for name in found:
-        texts = table[name]
-        first = texts.first_valid_index()
-        if first is not None and _WHOLE.fullmatch(texts[first]) and whole_ids(texts.dropna().unique()):
-            numbers = pd.to_numeric(texts)
+        column = table[name]
+        first = column.first_valid_index()
+        if first is not None and _WHOLE.fullmatch(column[first]) and whole_ids(column.dropna().unique()):
+            numbers = pd.to_numeric(column)
             table[name] = numbers.astype("int64" if numbers.notna().all() else "Int64")
     return _marked(table, text)
 
@@ -218,7 +218,7 @@ def _source(path: Path, text: TableOptions) -> Iterator[Any]:
 def _options(
     path: Path,
     ids: Sequence[str | None],
-    dates: Sequence[str],
+    texts: Sequence[str],
     text: TableOptions,
     *,
     has_header: bool = True,
@@ -237,7 +237,7 @@ def _options(
     found = next(filter(None, (id_columns(name, names) for name in ids)), ())
     called = [name or f"Unnamed: {i}" for i, name in enumerate(names if found else ())]  # as pandas names them
     missing = {name: [""] if name in found else _MISSING for name in called}
-    kept = [name for name in (*found, *dates) if name in names]
+    kept = [name for name in (*found, *texts) if name in names]
     if not in_parts:
         # a column with a text in its first row becomes text by itself, much faster than with an explicit dtype
         is_text = {name: not _NO_TEXT.fullmatch(cell) for name, cell in zip(names, second, strict=False)}
@@ -309,8 +309,10 @@ def _check_names(path: Path, names: Sequence[Any]) -> None:
         raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}: rename one")
 
 
-def _dates(time_column: str | None, text: TableOptions) -> tuple[str, ...]:
-    return () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
+def _texts(time_column: str | None, text: TableOptions) -> tuple[str, ...]:
+    """Columns that stay text, as a part of a file with numbers alone would read them otherwise."""
+    dates = TIME_COLUMNS if time_column is None else (time_column,)
+    return (*text.static, *(() if text.date_format is None else dates))
 
 
 def _marked(table: pd.DataFrame, text: TableOptions) -> pd.DataFrame:

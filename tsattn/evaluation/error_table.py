@@ -175,7 +175,7 @@ def check_by(by: str) -> str:
 
 def check_group(by: str, id_name: str) -> None:
     """Raise UserError for scores by series if the column of ids has the name of another column of the scores."""
-    if check_by(by) == "series" and (id_name == "forecaster" or is_score(id_name)):
+    if by == "series" and (id_name == "forecaster" or is_score(id_name)):
         raise UserError(f"rename column {shown(id_name)} of the series: the scores have a column of that name")
 
 
@@ -216,7 +216,7 @@ def error_rows(
     """
     try:
         known = pa.array(list(ids))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # mixed types of ids become text
+    except (pa.ArrowException, TypeError, OverflowError):  # mixed types of ids, and huge ones, become text
         known = pa.array(list(map(str, ids)))
     names, C = pa.array(channels, pa.string()), len(channels)
     schema = _schema(known.type, channels, levels, counts_steps=counts_steps)

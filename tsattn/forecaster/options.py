@@ -14,6 +14,7 @@ import numpy as np
 
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
+from tsattn.data.table_options import COLUMNS
 from tsattn.descriptions import DEFAULT_BACKBONE, imported
 from tsattn.errors import UserError, did_you_mean, folder_path, one_of, positive_number, shown, whole_number
 from tsattn.layers.optim import BETAS
@@ -173,7 +174,8 @@ class ForecasterOptions:
     def _plain_data(self) -> dict[str, Any]:
         reader = self.data.reader
         given = {name: getattr(self.data, name) for name in _defaults(DataOptions)}
-        return {**given, "frequency": reader.frequency, **reader.plain(), **reader.plain_weights()}
+        columns = {name: getattr(reader, name) for name in ("frequency", *COLUMNS, "weight_column")}
+        return {**given, **columns, **reader.weights.plain()}
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -27,8 +27,8 @@ from tests.data.mapped.tables_to_map import (
     mapped,
     saved,
 )
+from tsattn.data import MappedDataModule, TableReader, panel_from_frame, read_table
 from tsattn.data import mapped as mapped_tables
-from tsattn.data import panel_from_frame, read_table
 from tsattn.data.mapped import TableSource, open_panel
 from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
@@ -81,6 +81,20 @@ def test_folders_that_are_no_panels_are_refused(path: Path, tmp_path: Path) -> N
         open_panel(tmp_path)
 
 
+def test_static_categories_do_not_depend_on_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_tables, "_CELLS", 480)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    days = pd.date_range("2020", periods=60)
+    kinds = {"a": "01", "b": "2.0", "c": "01", "d": "A1"}
+    series = [pd.DataFrame({"unique_id": one, "ds": days, "y": range(60), "kind": kind}) for one, kind in kinds.items()]
+    pd.concat(series).to_csv(tmp_path / "t.csv", index=False)
+    ours = MappedDataModule("~/t.csv", static=["kind"], context_length=8, prediction_length=2)
+    ours.setup("fit")
+    for panel in (ours.panel, TableReader(static=("kind",)).read(tmp_path / "t.csv")):
+        assert panel.static_categories == (("01", "2", "A1"),)
+        assert panel.static.ravel().tolist() == [0, 1, 0, 2]
+
+
 @pytest.mark.slow
 def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Path(__file__).parents[3] / "benchmarks" / "larger_than_memory.py"
@@ -120,6 +134,15 @@ def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> 
     frame[:0].to_csv(folder / "d.csv", index=False)
     frame[700:].to_csv(folder / "e.csv", index=False)
     assert_same_panel(converted(folder, tmp_path / "out", **FULL), panel_from_frame(frame, **FULL))
+    for number, rows in enumerate(
+        (frame[:0], frame[:300], frame[300:])
+    ):  # ids are whole numbers in some files, text in others
+        rows = rows.assign(unique_id=rows["unique_id"].str[1:].astype("int64"))
+        rows.to_csv(folder / f"{number}.csv", index=False) if number < 2 else saved(rows, folder / f"{number}.parquet")
+    for file in folder.glob("[a-e].*"):
+        file.unlink()
+    numbered = frame.assign(unique_id=frame["unique_id"].str[1:].astype("int64"))
+    assert_same_panel(converted(folder, tmp_path / "numbers", **FULL), panel_from_frame(numbered, **FULL))
     frame = full_frame().astype({"y": "float32", "f": "float32"}).assign(z=np.arange(len(frame), dtype="int16") % 100)
     panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "narrow", **FULL)
     assert panel.values.dtype == np.float32, "single precision stays where it loses nothing"
