@@ -134,15 +134,13 @@ def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> 
     frame[:0].to_csv(folder / "d.csv", index=False)
     frame[700:].to_csv(folder / "e.csv", index=False)
     assert_same_panel(converted(folder, tmp_path / "out", **FULL), panel_from_frame(frame, **FULL))
-    for number, rows in enumerate(
-        (frame[:0], frame[:300], frame[300:])
-    ):  # ids are whole numbers in some files, text in others
-        rows = rows.assign(unique_id=rows["unique_id"].str[1:].astype("int64"))
-        rows.to_csv(folder / f"{number}.csv", index=False) if number < 2 else saved(rows, folder / f"{number}.parquet")
-    for file in folder.glob("[a-e].*"):
+    for file in folder.glob("*.*"):
         file.unlink()
-    numbered = frame.assign(unique_id=frame["unique_id"].str[1:].astype("int64"))
-    assert_same_panel(converted(folder, tmp_path / "numbers", **FULL), panel_from_frame(numbered, **FULL))
+    numbers = frame.assign(unique_id=frame["unique_id"].str[1:].astype("int64"))  # text in a CSV file
+    for name, rows in {"a": numbers[:0], "b": numbers[:300]}.items():
+        rows.to_csv(folder / f"{name}.csv", index=False)
+    saved(numbers[300:], folder / "c.parquet")
+    assert_same_panel(converted(folder, tmp_path / "numbers", **FULL), panel_from_frame(numbers, **FULL))
     frame = full_frame().astype({"y": "float32", "f": "float32"}).assign(z=np.arange(len(frame), dtype="int16") % 100)
     panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "narrow", **FULL)
     assert panel.values.dtype == np.float32, "single precision stays where it loses nothing"
