@@ -1,4 +1,4 @@
-"""Forecasts of 17 tasks of six frequencies. `tiny` saw none of them; the rules of `auto` were chosen on earlier windows.
+"""Forecasts of 17 tasks of six frequencies. `tiny` saw none of them; `auto` was chosen on their earlier windows.
 
     python benchmarks/panel.py --predictor tiny seasonal_naive
     python benchmarks/panel.py --peers AutoETS DynamicOptimizedTheta "ETS + Theta" fracast

@@ -9,9 +9,8 @@ from tests.baseline_scores import baseline_scores
 from tsattn.cli import main
 from tsattn.data import CO2DataModule, PublicDataModule
 
-pytestmark = pytest.mark.real_data
 
-
+@pytest.mark.real_data
 @pytest.mark.parametrize(
     ("name", "horizon", "context", "windows", "mse", "mae"),
     [

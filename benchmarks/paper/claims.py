@@ -149,12 +149,6 @@ def pooled(differences: pd.Series) -> Pooled:
     return Pooled(mean, mean - reach, mean + reach, p, detectable, freedom, below, pairs, seeds)
 
 
-def with_spread(value: float, spread: float) -> str:
-    """Write ``0.366 ± 0.002``; without a spread where there is none."""
-    digits = 3 if abs(value) >= 0.1 else 4 if abs(value) >= 0.01 else 5
-    return f"{value:.{digits}f}" if math.isnan(spread) else f"{value:.{digits}f} ± {spread:.{digits}f}"
-
-
 def percent(value: float) -> str:
     """Write ``+0.31 %``, and ``-2.4 %`` with a real minus."""
     return _DASH if math.isnan(value) else f"{value:+.{2 if abs(value) < 0.995 else 1}f} %".replace("-", _MINUS)

@@ -195,13 +195,15 @@ def test_a_token_without_keys_gives_zeros(case: str) -> None:
     mask[0] = False
     forbidding = torch.zeros(1, 1, 6, 6, dtype=torch.float64)
     forbidding[:, :, 3] = -torch.inf
-    for _ in each_impl(attention, without=NO_BIAS):
-        out = attention(x, attention_mask=mask)
-        assert torch.equal(out[0], attention.output.bias.expand(6, -1))
-        out = attention(x, bias=forbidding)
-        assert torch.equal(out[:, 3], attention.output.bias.expand(2, -1))
-        (gradient,) = torch.autograd.grad(out.square().sum(), x)
-        assert gradient.isfinite().all()
+    for given, rows, without in (
+        ({"attention_mask": mask}, (0, slice(None)), ()),
+        ({"bias": forbidding}, (slice(None), 3), NO_BIAS),
+    ):
+        for _ in each_impl(attention, without=without):
+            out = attention(x, **given)
+            assert torch.equal(out[rows], attention.output.bias.expand_as(out[rows]))
+            (gradient,) = torch.autograd.grad(out.square().sum(), x)
+            assert gradient.isfinite().all()
 
 
 @patterns

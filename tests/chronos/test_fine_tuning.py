@@ -28,7 +28,6 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "swa": {"attention": {"kind": "swa", "window_size": 4}},
     "mlr": {"attention": MLR, "convert": "rotate", "calibrate": 2},
     "btt": {"attention": {"kind": "btt", "tt_rank": 2}, "convert": "project"},
-    "bilinear_mlr": {"attention": "bilinear_mlr", "convert": "project", "where": [0, 2]},
 }
 families = pytest.mark.parametrize("family", FAMILIES)
 

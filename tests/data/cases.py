@@ -58,7 +58,10 @@ def assert_same(panel: Panel, other: Panel) -> None:
     assert panel.ids == other.ids
     assert panel.frequency == other.frequency
     assert panel.time.tolist() == other.time.tolist()
-    for name in ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static"):
+    for name in ("past_names", "future_names", "static_names", "covariate_categories"):
+        assert getattr(panel, name) == getattr(other, name), name
+    arrays = ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static", "weights")
+    for name in arrays:
         np.testing.assert_array_equal(getattr(panel, name), getattr(other, name), err_msg=name)
 
 

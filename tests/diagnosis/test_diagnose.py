@@ -240,12 +240,17 @@ def test_values_of_the_future_that_predict_needs_are_said_to_be_refused(step: in
         assert len(network.predict()) == 36
 
 
-def test_it_is_a_public_name_and_many_series_take_no_loop_of_calendars() -> None:
+def test_it_is_a_public_name_and_many_series_take_no_loop_of_calendars(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tsattn.diagnose is diagnose
+    made = []
+    for name in ("Grid", "usual_frequency"):
+        own = getattr(tsattn.diagnosis, name)
+        monkeypatch.setattr(tsattn.diagnosis, name, lambda *given, own=own: made.append(own) or own(*given))
     stamps = pd.date_range("2020-01-01", periods=60, freq="D")
     frame = pd.DataFrame({"unique_id": np.repeat(np.arange(800), 60), "ds": np.tile(stamps, 800)})
     frame["y"] = np.random.default_rng(0).standard_normal(len(frame))
     assert not len(diagnose(frame, prediction_length=7))
+    assert len(made) == 2
 
 
 @pytest.mark.real_data

@@ -10,6 +10,7 @@ import yaml
 from tests.leaderboard.invented import LEVEL, board, row, rows
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import Analysis
+from tsattn.leaderboard.page import page_of
 from tsattn.leaderboard.published import Published
 from tsattn.leaderboard.records import Records
 
@@ -103,6 +104,17 @@ def test_claims_are_of_attentions_on_three_data_sets_or_more() -> None:
     assert claim.estimate == pytest.approx(np.log(1 + np.array(shifts) / 100).mean(), abs=2e-4)
     assert (claim.better, verdict) == (4, "better")
     assert not Analysis(board(SETS[:2])).claims
+
+
+def test_means_leave_out_data_without_the_usual_reference() -> None:
+    found = [one for name in SETS for one in rows(name, 24, {"standard": 0.0, "mlr": -10.0, "swa": -3.0})]
+    lost = [one for one in found if (one["dataset"], one["attention"]) != (SETS[0], "standard")]
+    analysis = Analysis(Records.of(lost))
+    assert {name: round(claim.percent) for name, (claim, _) in analysis.claims.items()} == {"mlr": -10, "swa": -3}
+    assert {pair.dataset for pair in analysis.means} == {*SETS[1:]}
+    said = " ".join(page_of(analysis).answer)
+    assert "`mlr` and `swa` are better than `standard`" in said
+    assert f"is better on {len(SETS) - 1} data sets" in said
 
 
 def test_a_claim_is_the_answer_to_a_question_of_all_data_that_was_posed_before_the_runs() -> None:

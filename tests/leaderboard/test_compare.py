@@ -18,7 +18,7 @@ from tsattn.cli.benchmark import given_overrides
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, run
-from tsattn.leaderboard.compare import Plan, compare, compare_runs
+from tsattn.leaderboard.compare import Plan, _names, compare, compare_runs
 
 TOY: dict[str, Any] = {
     "data": {"class_path": "CO2DataModule", "init_args": {"context_length": 48, "prediction_length": 8}},
@@ -79,6 +79,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
+    for wrong, message in ({"jobs": -1}, "jobs must be at least 1"), ({"margin": 1}, "margin must lie between 0 and 1"):
+        with pytest.raises(UserError, match=message):
+            compare(TOY, attention=["mlr", "swa"], **wrong)
     for arguments, message in REFUSED:
         with pytest.raises(UserError, match=message):
             Plan.of(TOY, **arguments)
@@ -191,6 +194,8 @@ def test_runs_that_cannot_be_compared_are_named(runs: Path, tmp_path: Path, caps
             compare_runs([str(runs / name) for name in names])
     assert compare_runs([str(runs / "b1"), str(runs / "longer")]).models == ("context_length=48", "context_length=64")
     assert compare_runs([str(runs / "a1"), str(runs / "ridge")]).models == ("patchtst, standard", "ridge")
+    plain = Experiment.of(TOY)
+    assert _names([plain, plain.with_values({"model.loss": "mae"})]) == ["patchtst", "loss=mae"]
     shutil.copytree(runs / "b1", tmp_path / "changed")
     file = tmp_path / "changed" / "versions.json"
     file.write_text(file.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
@@ -207,5 +212,6 @@ def test_runs_that_cannot_be_compared_are_named(runs: Path, tmp_path: Path, caps
     assert "finished runs are compared as they are" in capsys.readouterr().err
     assert main(["compare"]) == 2
     assert "name what to compare" in capsys.readouterr().err
-    for words in (["--data.path={"], ["--margin", "0"], ["--trainer.max_steps"], ["--attentoin", "a,b"]):
+    twice = (["--config", "co2_quantiles.yaml"], ["--vary", "model.loss=mae,mse", "--vary", "model.loss=mse,mae"])
+    for words in (*twice, ["--data.path={"], ["--margin", "0"], ["--trainer.max_steps"], ["--attentoin", "a,b"]):
         assert main(["compare", "--config", "co2_mlr.yaml", "--attention", "swa,mlr", *words]) == 2

@@ -214,7 +214,6 @@ def test_marks_lie_at_their_values_and_far_ones_are_arrows_at_the_edge() -> None
     assert heights == sorted(heights), "from top to bottom"
 
 
-@pytest.mark.usefixtures("tmp_path")
 def test_an_svg_takes_the_colours_of_the_page_and_is_the_same_each_time() -> None:
     def svg() -> str:
         return inline_svg(forest({"a": [Mark("x", 1.0)], "b": [Mark("y", 2.0)]}, title="T", axis="%"), 'A "label"')

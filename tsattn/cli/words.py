@@ -329,7 +329,7 @@ class Words:
     def _take(self) -> None:
         known = own_options(self.command)
         values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
-        for flag in _ONCE:
+        for flag in (*_ONCE, *({"--config"} & known.keys())):  # elsewhere configurations are merged
             if len({*(paths := [text for one, text in self.given if one == flag and text])}) > 1:
                 raise UserError(f"{flag} is given {len(paths)} times, as {one_of(paths)}; give it once")
         for flag, text in self.given:

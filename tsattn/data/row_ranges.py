@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tsattn.errors import UserError
 
-BLOCK = 1 << 22  # numbers of a mapped array to hold at a time: 32 MiB as float64
+_BLOCK = 1 << 22  # numbers of a mapped array to hold at a time: 32 MiB as float64
 _LOOK_BACK = 64  # rows to search first for the last known value
 _IN_MEMORY = 1 << 27  # bytes; a larger array made from a mapped array is written to a file
 
@@ -63,10 +63,10 @@ def is_mapped(array: Any) -> bool:
     return isinstance(array, np.memmap)
 
 
-def blocks_of(array: NDArray[Any], width: int | None = None) -> Iterator[slice]:
-    """Yield ranges of rows with at most `BLOCK` numbers, `width` a row; a single range if the array is in memory."""
+def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = None) -> Iterator[slice]:
+    """Yield ranges of rows with at most `most` numbers, `width` a row; a single range if the array is in memory."""
     width = int(np.prod(array.shape[1:])) if width is None else width
-    step = max(1, BLOCK // max(1, width) if is_mapped(array) else len(array))
+    step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
     for first in range(0, len(array), step):
         yield slice(first, min(first + step, len(array)))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tsattn.data.columns import first_names, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
-from tsattn.data.row_ranges import BLOCK, LastKnown, are_first, blocks_of, each_row, made_rows, owners, room_like
+from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, owners, room_like
 from tsattn.data.splits import Split
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, quiet, shown
@@ -25,6 +25,7 @@ from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, T
 
 logger = logging.getLogger("tsattn")
 
+_BLOCK = 1 << 22  # numbers of an array in a file to average at a time
 _SMALLEST = 1e-150  # the squares of smaller numbers lose digits
 _READ = 1_000_000  # most rows of an array in a file from which to estimate lambdas
 _MOST = 100_000  # enough values to estimate a lambda
@@ -60,7 +61,7 @@ def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float,
 def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]:
     """Mean (NaN without values) and standard deviation `(S, C)` of the first `ends (S,)` rows, or of all rows."""
     found = _Moments((len(panel), len(panel.channels)))
-    for rows in blocks_of(panel.values):
+    for rows in blocks_of(panel.values, most=_BLOCK):
         values = panel.values[rows].astype(np.float64, copy=False)
         if ends is not None:
             counts = are_first(panel.starts, ends, rows)
@@ -127,7 +128,7 @@ def fit_scaler(
 
 
 def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Table]:
-    for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts)):
+    for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
         if kept.any() or not panel.is_mapped:
             chosen = [part[rows][kept].astype(np.float64, copy=False) for part in parts]
@@ -405,7 +406,7 @@ def _warn_of_rounding(panel: Panel, name: str, scaled: Any, tallies: NDArray[np.
     is_shared = not is_target or (scaling != "series" and len(panel) > 1)
     for series, column in lost[: 1 if is_target else None].tolist():
         first, end = (0, len(scaled)) if is_shared else panel.starts[series : series + 2].tolist()
-        pieces = [slice(begin, min(begin + BLOCK, end)) for begin in range(first, end, BLOCK)]
+        pieces = [slice(begin, min(begin + _BLOCK, end)) for begin in range(first, end, _BLOCK)]
         best = max(pieces, key=lambda rows: float(np.nanmax(np.abs(scaled[rows, column]))))
         words = cell_words(panel, name, (best.start + int(np.nanargmax(np.abs(scaled[best, column]))), column))
         if not is_target:

@@ -109,6 +109,8 @@ def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
     """Copy a configuration with other values at some paths; another ``kind`` drops the arguments of the old one."""
     changed, values = copy.deepcopy(dict(config)), {full_path(path): value for path, value in values.items()}
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
+        if path in ("model", "trainer"):  # would replace all of it
+            raise UserError(f"{path} is a section; name an option, such as model.learning_rate or trainer.max_steps")
         at: Any = changed
         above, _, last = path.rpartition(".")
         for depth, name in enumerate(above.split(".") if above else ()):
@@ -125,6 +127,8 @@ def _part(at: Any, name: str, above: str) -> Any:
     key = _place(at, name, path)
     if path == BACKBONE:  # the default takes arguments of its network
         at[key] = network_for(at.get(key, DEFAULT))
+    elif path == "data" and isinstance(at.get(key), str):  # a bare name of a class
+        at[key] = {"class_path": at[key]}
     elif isinstance(at, dict) and name not in at:
         at[name] = {}
         if re.fullmatch(r"model\.backbone(\.members\.\d+)?", above) and "kind" in at:  # of a predictor

@@ -102,7 +102,7 @@ class Experiment:
         model["backbone"] = complete_predictor(named)
         Optimization(**{one.name: model[one.name] for one in fields(Optimization)})
         calibration_share(model["calibrate"])
-        files = data.get("init_args") or {}
+        files = data.setdefault("init_args", {})
         given = {name: files[name] for name in _FILES if files.get(name)}
         if seed is True:  # wherever the files lie
             files.update(dict.fromkeys(given))

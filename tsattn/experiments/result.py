@@ -12,7 +12,6 @@ import pandas as pd
 
 from tsattn.data import ForecastDataModule
 from tsattn.descriptions import DEFAULT_BACKBONE
-from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.experiment import Experiment, user_errors
@@ -86,7 +85,6 @@ def reopened(
 
 def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
     """Load the predictor in the folder of a run, by default from the checkpoint that forecasts are made with."""
-    if not run.config.exists():
-        raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
+    run.check_trained()
     model = read_config(run.config).get("model", {})
     return load_predictor(checkpoint or run.forecasting_checkpoint(), model.get("backbone", DEFAULT_BACKBONE))

@@ -74,7 +74,6 @@ class RunFolder:
 
     def forecasting_checkpoint(self) -> Path:
         """The checkpoint that forecasts are made with: the refitted predictor, if it exists."""
-        self._check_whole()
         return self.refit if self.refit.exists() else self.best
 
     def note(self, name: str, value: Any) -> None:
@@ -171,10 +170,6 @@ class RunFolder:
         for file in files:
             if not file.exists():
                 raise UserError(f"{self.path} is not the folder of {what}: it has no {file.relative_to(self.path)}")
-        self._check_whole()
-
-    def _check_whole(self) -> None:
-        """Refuse a folder of another version, or with damaged checkpoints."""
         found = self._read_versions().get("format", FORMAT)
         if found != FORMAT:
             raise FormatError(f"{self.path} is of format {found}; this version of tsattn reads format {FORMAT}")

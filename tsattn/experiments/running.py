@@ -385,7 +385,6 @@ class _PreparedRun:
         if (path := self.hooks.member_folder(member)) is None:
             return None
         folder = RunFolder(path)
-        folder.check_trained()
         before = fitted_in(folder, folder.best)
         check_same(before.predictor.description, before.predictor.output, predictor.description, predictor.output)
         task = before.predictor.task

@@ -353,6 +353,14 @@ class Analysis:
         return tuple(found)
 
     @cached_property
+    def means(self) -> tuple[Pair, ...]:
+        """The pairs over all horizons, on the data sets whose reference is the most common one."""
+        pairs = [pair for pair in self.pairs if pair.horizon is None]
+        references = [self.parts[pair.against][1] for pair in pairs]
+        usual = max(references, key=references.count, default="")
+        return tuple(pair for pair, name in zip(pairs, references, strict=True) if name == usual)
+
+    @cached_property
     def claims(self) -> Mapping[str, tuple[Claim, str]]:
         """By short name, the mean difference in MSE from the reference over at least three data sets, and the verdict.
 
@@ -365,8 +373,8 @@ class Analysis:
             if (one.question.metric, one.question.data, one.question.horizons) == ("mse", None, None)
         }
         by_attention: dict[str, list[Pair]] = {}
-        for pair in self.pairs:
-            if pair.horizon is None and not math.isnan(pair.mse.estimate):
+        for pair in self.means:
+            if not math.isnan(pair.mse.estimate):
                 by_attention.setdefault(self.short(pair.model), []).append(pair)
         found = {}
         for name, pairs in by_attention.items():

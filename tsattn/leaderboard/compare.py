@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import joblib
 import pandas as pd
-import yaml
 from matplotlib.figure import Figure
 
-from tsattn.errors import UserError, number_of, one_of, shown, whole_number
+from tsattn.errors import UserError, is_number, number_of, one_of, shown, whole_number
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.configs import full_path, get_at
@@ -165,6 +164,10 @@ def compare(
         UserError: if models cannot be compared; the message says why.
         KeyboardInterrupt: if it was interrupted.
     """
+    if jobs is not None:
+        whole_number("jobs", jobs)
+    if not (is_number(margin) and 0 < margin < 1):
+        raise UserError(f"margin must lie between 0 and 1, not {shown(margin)}")
     if len(what) != 1 or (isinstance(what[0], str | Path) and Path(what[0]).is_dir()):
         if attention or vary or overrides:
             raise UserError("finished runs are compared as they are: leave out attention, vary and overrides")
@@ -206,10 +209,12 @@ class Plan:
             raise UserError(f"{path} needs at least two values to compare")
         if full_path(path) in _FIXED:
             raise UserError(f"{path} is the same for all models; vary another option, or use --seeds")
-        base = Experiment.read(config) if isinstance(config, str | Path) else config
-        base = base if isinstance(base, Experiment) else Experiment.of(base)
-        base = base.with_values(overrides)
-        models = {_name(path, value): base.with_values({path: _as_given(base, path, value)}) for value in values}
+        read = Experiment.read if isinstance(config, str | Path) else Experiment.of
+        base = (config if isinstance(config, Experiment) else read(config)).with_values(overrides)
+        own = get_at(base.to_dict(), full_path(path), None)
+        kept = {own["kind"]: own} if isinstance(own, Mapping) and "kind" in own else {}  # a bare kind keeps these
+        given = [kept.get(value, value) if isinstance(value, str) else value for value in values]
+        models = {_name(path, value): base.with_values({path: one}) for value, one in zip(values, given, strict=True)}
         if len(models) < len(values):
             raise UserError(f"two of the models are the same: {one_of(models)}; leave one out")
         first, *others = models
@@ -238,7 +243,7 @@ class Plan:
     def jobs(self) -> int:
         """How many runs at once: one per processor, or one on a GPU."""
         experiment = next(entry.experiment for entry in self.entries if entry.experiment is not None)
-        return processors() if device_type(experiment) == "cpu" else 1
+        return int(joblib.cpu_count()) if device_type(experiment) == "cpu" else 1
 
     def comparison(self, runner: Runner, margin: float) -> Comparison:
         """Compare the models with finished runs; a `UserError` unless the first and another model have some."""
@@ -308,7 +313,7 @@ class _Run:
         if not (place.metrics.exists() and place.errors.exists()):
             raise UserError(f"the run {folder} has no test errors: finish it with `tsattn fit --resume {folder}`")
         experiment = Experiment.read(place.config)
-        facts = yaml.safe_load(place.metrics.read_text())
+        facts = json.loads(place.metrics.read_text())
         row = {
             "suite": "",
             "dataset": facts["data"],
@@ -360,15 +365,13 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
         for one, kind in zip(predictors, attentions, strict=True)
     ]
     # kinds that differ are in the names already; their arguments differ with them
-    if len(set(predictors)) > 1:
-        left_out = "model.backbone"
-    else:
-        left_out = _ATTENTION if len(set(attentions)) == len(attentions) else f"{_ATTENTION}.kind"
+    same = _ATTENTION if len(set(attentions)) == len(attentions) else f"{_ATTENTION}.kind"
+    left_out = same if len(set(predictors)) == 1 else "model.backbone"
     for path, values in differences(contents):
         if not path.startswith(left_out):
             for part, value in zip(parts, values, strict=True):
                 part += [_name(path, value)] if value is not None and path != _ATTENTION else []
-    names = [", ".join(part) for part in parts]
+    names = [", ".join(part) or one for part, one in zip(parts, predictors, strict=True)]
     return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
 
 
@@ -388,20 +391,9 @@ def _name(path: str, value: Any) -> str:
     return ",".join(_name(path, one) for one in value) if isinstance(value, list) else str(value)
 
 
-def _as_given(base: Experiment, path: str, value: Any) -> Any:
-    """Return the value of a model; a bare kind that the configuration already has keeps its arguments."""
-    given = get_at(base.to_dict(), full_path(path), None)
-    return given if isinstance(given, Mapping) and given.get("kind") == value else value
-
-
 def _percent(row: Any) -> str:
     if math.isnan(row.difference):
         return ""
     if math.isnan(row.low):
         return f"{row.difference:+.1f}"
     return f"{round(row.difference, 1) + 0.0:+.1f} ({row.low:+.1f}, {row.high:+.1f})"
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -248,7 +248,7 @@ def _provenance(work: Work) -> dict[str, Any]:
 
 def _portable(content: dict[str, Any]) -> dict[str, Any]:
     """The experiment with files below the current folder named from there, as in the suite."""
-    files, here = content["data"].get("init_args") or {}, Path.cwd()
+    files, here = content["data"]["init_args"], Path.cwd()
     for name, path in files.items():
         if isinstance(path, str) and Path(path).is_relative_to(here):
             files[name] = Path(path).relative_to(here).as_posix()

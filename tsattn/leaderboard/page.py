@@ -186,7 +186,7 @@ def _size(value: float) -> str:
 
 def _answer(analysis: Analysis) -> list[str]:
     """Say whether an attention helps, by how much at most, and how the reference compares with a linear model."""
-    pairs = [pair for pair in analysis.pairs if pair.horizon is None]
+    pairs = analysis.means
     if not pairs:
         return [_lowest(analysis, dataset) for dataset in analysis.datasets][:3]
     reference = analysis.short(pairs[0].against)
@@ -198,7 +198,7 @@ def _answer(analysis: Analysis) -> list[str]:
         verdicts = [(name, "", verdict) for name, (_, verdict) in analysis.claims.items()]
         subject = "mean differences"
     else:
-        where = f"on {_listed(analysis.datasets)}"
+        where = f"on {_listed(dict.fromkeys(pair.dataset for pair in pairs))}"
         many = len({pair.dataset for pair in pairs}) > 1
         names = [f"`{analysis.short(pair.model)}`{f' on {pair.dataset}' if many else ''}" for pair in pairs]
         estimates = {name: pair.mse for name, pair in zip(names, pairs, strict=True)}
@@ -241,7 +241,7 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
     differences = {}
     for dataset in analysis.datasets:
         linear, models = analysis.linear(dataset), analysis.shown[dataset]
-        if linear is not None and models and models[0] != linear:
+        if linear is not None and models and models[0] != linear and analysis.short(models[0]) == reference:
             one = differences[dataset] = analysis.difference(dataset, models[:1], linear)
             verdict = one.verdict(analysis.margin([dataset]))
             size = f" ({_percent(one.percent)})" if verdict in ("better", "worse") else ""
@@ -387,7 +387,8 @@ def _details(analysis: Analysis) -> Iterable[Detail]:
         heads = ["data set", "model", "MSE", "MAE", "context", "all windows", "source"]
         yield Detail("Published numbers", sentences, PageTable(heads, published))
     if len(analysis.failed):
-        rows = [[*map(str, row)] for row in analysis.failed.drop(columns="suite").itertuples(index=False)]
+        cells = analysis.failed.drop(columns="suite").astype(object)
+        rows = cells.where(cells.notna(), "").astype(str).to_numpy().tolist()
         heads = ["data set", "horizon", "predictor", "attention", "seed", "error"]
         yield Detail("Failed runs", (), PageTable(heads, rows))
     caveats = list(dict.fromkeys(one for suite in analysis.suites.values() for one in suite.caveats))
@@ -456,13 +457,13 @@ def made(analysis: Analysis) -> Iterable[str]:
     """Sentences on runs, commits, machines, versions and seeds."""
     runs = analysis.runs
     for name, part in runs.groupby("suite", sort=False):
-        commits = [one[:10] + "+changes" * ("+" in one) for one in dict.fromkeys(part["git"].dropna())]
+        commits = [one[:10] + "+changes" * ("+" in one) for one in dict.fromkeys(filter(None, part["git"].dropna()))]
         commands = "; ".join(map(_code, dict.fromkeys(part["command"].dropna())))
         hours = part["seconds"].sum() / 3600
         finished = part["finished"].dropna()
         when = f", finished {finished.max():%Y-%m-%d}" if len(finished) else ""
         yield f"Suite `{name}`: {number_of(len(part), 'run')}, {hours:.1f} hours of training{when}."
-        yield f"Commands: {commands}. Commits: {', '.join(commits)}."
+        yield f"Commands: {commands}." + (f" Commits: {', '.join(commits)}." if commits else "")
     yield from (f"{sentence[0].upper()}{sentence[1:]}." for sentence in conflicts(runs))
     machines = ", ".join(dict.fromkeys(runs["cpu"].dropna()))
     threads = _listed(str(one) for one in sorted(set(runs["threads"].dropna())))

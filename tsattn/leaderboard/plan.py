@@ -225,7 +225,7 @@ def mixed(
     name: str,
     mix: Mix,
     parts: Mapping[str, Experiment],
-    parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of,
+    parse: Callable[[Mapping[str, Any]], Experiment],
 ) -> Experiment:
     """Return the experiment of a mix; a `UserError` names an option that its trained members do not share."""
     trained = [part for part in mix.of if _is_trained(parts[part])]

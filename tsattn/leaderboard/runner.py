@@ -194,9 +194,10 @@ class Runner:
         if set(states) == {"does not apply"}:
             reason, count = Counter(entry.reason for entry in self.entries).most_common(1)[0]
             raise UserError(f"no run can be made; {count} of {len(self.entries)}: {reason}")
-        names = {"left": "to be run"}
-        counted = ", ".join(f"{count} {names.get(state, state)}" for state, count in sorted(states.items()))
+        counted = ", ".join(f"{n} {'to be run' if state == 'left' else state}" for state, n in sorted(states.items()))
         self.say(f"{self.name}: {number_of(len(self.entries), 'run')}: {counted}")
+        for reason, count in Counter(entry.reason for entry in self.entries if entry.reason and not lists).items():
+            self.say(f"{number_of(count, 'run')} left out: {reason}")
         if seconds := self.seconds_left():
             self.say(f"about {duration(seconds)} left, {self.options.jobs} at once")
 

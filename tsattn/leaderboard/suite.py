@@ -43,7 +43,7 @@ from tsattn.experiments.configs import full_path
 ORDER = ("seed", "horizon", "dataset", "predictor", "attention")
 """Default order of the runs; what changes least comes first."""
 
-_SET_BY_SUITE = ("data.init_args.prediction_length", "seed_everything", "data.class_path", "model.backbone")
+_SET_BY_SUITE = "model.backbone model.backbone.kind data.class_path data.init_args.prediction_length seed_everything"
 
 _LIMITS = {
     "horizons": "only at these horizons of the suite",
@@ -489,8 +489,8 @@ def _seeds(given: Any, what: str) -> int | dict[int, int]:
 
 def _values(given: Any, what: str) -> dict[str, Any]:
     values = {full_path(path): value for path, value in _map(given, what).items()}
-    for path in _SET_BY_SUITE:
-        if path in values:
+    for path in _SET_BY_SUITE.split():
+        if any(f"{path}.".startswith(f"{one}.") for one in values):
             raise UserError(f"{what} cannot set {path}, which other keys of the suite set")
     return values
 

@@ -145,11 +145,11 @@ class Search:
         points: list[dict[str, Any]] = [{}]
         for path, one in self.parameters.items():
             if (values := one.values()) is None:
-                raise UserError(f"{self.file}: a grid needs a step or choices for {path}")
+                raise UserError(f"a grid needs a step or choices for {path}")
             longer = (({**at, path: value} for value in values) if one.is_there(at) else [at] for at in points)
             points = [*itertools.islice(itertools.chain.from_iterable(longer), _MOST_GRID + 1)]
             if len(points) > _MOST_GRID:
-                raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
+                raise UserError(f"the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
         return points
 
 

@@ -53,7 +53,7 @@ def comparable(experiment: Experiment) -> Experiment:
     kind, cls, _ = named_predictor(experiment.model["backbone"])
     if not (issubclass(cls, NetworkPredictor) and backbone_class(kind).has_own_loss):
         fixed["model.loss"] = choose_loss(*(experiment.model[name] for name in ("loss", "quantiles", "distribution")))
-    if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
+    if experiment.data["init_args"].get("val_windows") == "auto":  # as many as a training affords
         fixed["data.val_windows"] = "all"
     return experiment.with_values(fixed)
 
@@ -95,7 +95,7 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
                 reasons.append(error)
         else:
             raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reasons[0]}") from reasons[0]
-    windows = (config["data"].get("init_args") or {}).get("val_windows", "all")
+    windows = config["data"]["init_args"].get("val_windows", "all")
     for path in {BACKBONE, f"{BACKBONE}.kind"} & set(search.parameters) if isinstance(windows, int) else ():
         values = [{**search.needed(path), path: probe} for probe in search.parameters[path].probes()]
         kinds = [named_predictor(search.applied(config, one)["model"]["backbone"])[1] for one in values]
@@ -148,7 +148,7 @@ class HeldData:
 
     def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
         """Make the DataModule of an experiment, for one trial; its series are read and scaled once for all."""
-        kind, arguments = experiment.data["class_path"], dict(experiment.data.get("init_args") or {})
+        kind, arguments = experiment.data["class_path"], dict(experiment.data["init_args"])
         key = json.dumps([kind, arguments, fold and [fold.number, fold.count]])
         data = self._held.pop(key, None)
         if data is None:
