@@ -29,9 +29,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import torch
 from lightning.pytorch import Trainer
-
-sys.path.insert(0, str(Path(__file__).parent))  # a test loads this file by its place
-
 from measuring import about, new_parser, parse, write_record
 
 from tsattn import Forecaster

@@ -112,12 +112,11 @@ WITH_LEVELS = [case for case in CASES if case.startswith(("mlr", "bilinear_mlr",
 @pytest.mark.parametrize(("case", "causal"), [(case, turn % 2 == 0) for turn, case in enumerate(WITH_LEVELS)])
 def test_the_softmax_of_the_sum_of_levels_is_the_map(case: str, causal: bool) -> None:
     attention = build(case, length=LENGTH, causal=causal, rope=True)
-    given: dict[str, Any] = {}
     mask = torch.ones(2, LENGTH, dtype=torch.bool)
     mask[0, :5] = False
     x = torch.randn(2, LENGTH, D_MODEL, dtype=torch.float64)
     bias = torch.randn(1, NUM_HEADS, LENGTH, LENGTH, dtype=torch.float64)
-    given |= {"attention_mask": mask, "bias": bias}
+    given: dict[str, Any] = {"attention_mask": mask, "bias": bias}
     scores = attention_levels(attention, x, **given)
     assert list(scores) == [f"level {number}" for number in range(1, len(scores) + 1)]
     seen = mask[:, None, None, :] & (torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril() if causal else True)

@@ -265,3 +265,6 @@ def test_weights_of_another_model_are_refused() -> None:
         check_same(same, points, {"kind": "nlinear"}, None)
     assert difference({}, {}) == "its backbone is {}, but {} is asked for"
     refuse_imports({"kind": "tsattn.errors.UserError", "sizes": [3, None]}, "the checkpoint")  # it is imported
+    refuse_imports({"kind": "itransformer", "groups": [{"wind": ["max. wv (m/s)"]}]}, "the checkpoint")  # a channel
+    with pytest.raises(UserError, match=r"the checkpoint needs the class some\.Attention, and loading weights"):
+        refuse_imports({"kind": "patchtst", "attention": ["mlr", {"kind": "some.Attention"}]}, "the checkpoint")

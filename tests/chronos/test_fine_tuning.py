@@ -190,6 +190,9 @@ def test_what_pretrained_weights_cannot_take_is_refused(toy_frame: pd.DataFrame)
         made = forecaster(described("bolt"), training={name: value}, **({"quantiles": None} if name == "loss" else {}))
         with pytest.raises(UserError, match=f"chronos starts from pretrained weights: leave {name} out"):
             made.fit(toy_frame)
+    tiny = forecaster({"kind": "tiny", "trained": "all"}, training={"mup": True})
+    with pytest.raises(UserError, match="tiny starts from pretrained weights: leave mup out"):  # mup draws all anew
+        tiny.fit(toy_frame)
 
 
 def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,22 +344,17 @@ def batch_at(level: float) -> Batch:
     return Batch(past, torch.stack(series(4, 4))[..., None], units=units)
 
 
-def opened(weights: str, **arguments: Any) -> Predictor:
-    predictor = build_predictor({"kind": "chronos", "weights": weights, **arguments})
-    predictor.build(toy_task(64, 4, 1), Output(THREE))
-    return predictor.eval()
-
-
 @without_level
 def test_forecasts_do_not_lose_digits_at_a_high_level(family: str) -> None:
-    predictor = opened(weights_of(family), attention="standard" if family == "bolt" else None)
+    attention = "standard" if family == "bolt" else None
+    predictor = built(family, toy_task(64, 4, 1), THREE, attention=attention)
     torch.testing.assert_close(predictor(batch_at(LEVEL)), predictor(batch_at(0.0)), rtol=1e-5, atol=1e-5)
 
 
 @without_level
 def test_a_context_of_one_number_is_forecast_in_original_units(family: str) -> None:
     """The models divide by 1e-5 there, which the scale of the batch must not change."""
-    predictor = opened(weights_of(family))
+    predictor = built(family, toy_task(64, 4, 1), THREE)
     flat = Batch(torch.full((1, 64, 1), 0.3, dtype=torch.float64))
     one, other = (
         replace(flat, units=WindowUnits(torch.full((1, 1), mean), torch.full((1, 1), scale)))
@@ -371,7 +366,7 @@ def test_a_context_of_one_number_is_forecast_in_original_units(family: str) -> N
 
 
 def test_t5_keeps_the_level_and_says_what_it_cannot_see() -> None:
-    predictor = opened(weights_of("t5"))
+    predictor = built("t5", toy_task(64, 4, 1), THREE)
     predictor(batch_at(0.0))
     with pytest.warns(UserWarning, match="resolves steps of 17 % of the level of a series, and some series change"):
         predictor(batch_at(LEVEL))

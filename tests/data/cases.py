@@ -1,5 +1,7 @@
 """Frames to read, and what the tests of reading them share."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,8 +49,13 @@ ROLES = {"past_covariates": ["rain"], "future_covariates": ["price", "promo"]}
 
 
 def refusal(table: object, **options: object) -> str:
+    return said_by(lambda: panel_from_frame(table, **options))
+
+
+def said_by(call: Callable[[], object]) -> str:
+    """The message of a `UserError`, which is one line."""
     with pytest.raises(UserError) as caught:
-        panel_from_frame(table, **options)
+        call()
     message = str(caught.value)
     assert len(message.splitlines()) == 1, "a refusal is one line"
     return message

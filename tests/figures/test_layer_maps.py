@@ -145,6 +145,7 @@ def test_many_heads_go_on_in_the_next_row() -> None:
     figure = plot_layers([many])
     assert len(drawn_maps(figure)) == 12
     assert {ax.get_subplotspec().get_gridspec().ncols for ax in figure.axes[:12]} == {8}
+    assert len(drawn_maps(plot_layers([many], chosen=np.array([0]), heads=[np.int64(1), 2]))) == 2
 
 
 @pytest.mark.parametrize(

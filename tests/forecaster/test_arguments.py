@@ -196,6 +196,9 @@ def test_options_of_a_group_are_the_same_however_they_are_given() -> None:
         ({"loss": "mse", "quantiles": "auto"}, "loss mse trains a point forecast, not quantiles: give loss p"),
         ({"loss": "cake"}, "unknown loss 'cake'; valid: mse, mae, huber, frequency, pinball"),
         ({"training": {"weight_decay": -1.0}}, "weight_decay must be at least 0"),
+        ({"training": {"weight_decay": None}}, "weight_decay must be at least 0, not None"),
+        ({"training": {"betas": None}}, "betas must be two numbers of at least 0 and below 1"),
+        ({"training": {"min_delta": None}}, "min_delta must be a number of at least 0, not None"),
         ({"training": {"compile_mode": "fast"}}, "compile_mode must be one of default"),
         ({"training": {"patience": 0}}, "patience must be at least 1 validation, not 0"),
         ({"training": {"min_delta": -1.0}}, "min_delta must be a number of at least 0"),
@@ -285,6 +288,7 @@ def test_a_callback_begins_each_training_in_the_state_that_it_was_given_in() -> 
 
     single = forecaster()
     assert [steps_of(single.fit(FRAME)) for _ in range(2)] == [4, 4]
+    assert steps_of(single.set_params(learning_rate=0.01).fit(FRAME)) == 4
     ensemble = forecaster(backbone={"kind": "ensemble", "members": ["dlinear"], "seeds": 2}).fit(FRAME)
     assert [fit["training"]["steps"] for fit in ensemble.result.fit["members"][0]] == [4, 4]
 

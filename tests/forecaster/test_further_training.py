@@ -138,6 +138,18 @@ def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_never_ended(tmp_pat
         Forecaster(**QUICK, training={**steady, "checkpoints": kept}).fit(FRAME)
 
 
+def test_a_training_without_validation_leaves_its_last_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training, rows = {"checkpoints": tmp_path / "kept", "schedule": "constant"}, {"val_rows": 0, "test_rows": 24}
+    Forecaster(**QUICK, data=rows, training=training).fit(FRAME, folder=tmp_path / "run")
+    last = [tmp_path / "kept" / "last.ckpt", tmp_path / "run" / "checkpoints" / "last.ckpt"]
+    assert [torch.load(one, weights_only=True)["global_step"] for one in last] == [QUICK["max_steps"]] * 2
+    more = Forecaster(**{**QUICK, "max_steps": 6}, data=rows, training={"schedule": "constant"})
+    assert more.fit(FRAME, checkpoint=last[0]).result.fit["training"]["steps"] == 6
+    assert "no series is long enough" not in caplog.text
+
+
 def test_a_run_folder_keeps_as_many_checkpoints_as_are_asked_for(tmp_path: Path) -> None:
     training = {"save_top_k": 2, "trainer": {"val_check_interval": 2}}
     forecaster = Forecaster(**{**QUICK, "max_steps": 6}, training=training)

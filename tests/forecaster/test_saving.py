@@ -8,6 +8,7 @@ import signal
 import stat
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,8 @@ def test_an_accelerator_that_is_not_there_is_replaced_where_a_model_is_loaded(
 def test_arguments_are_kept_as_plain_data(tmp_path: Path) -> None:
     names = {"id_column": 0, "time_column": np.int64(1), "target": 2}
     numbers = {"context_length": np.int64(L), "max_steps": np.int32(2), "learning_rate": np.float32(1e-3)}
-    levels = {"quantiles": np.array([0.25, 0.5, 0.75])}
+    levels = {"quantiles": np.array([0.25, 0.5, 0.75]), "backbone": {**SMALL["backbone"], "d_model": np.int64(16)}}
+    levels["training"] = {"betas": np.array([0.9, 0.99]), "trainer": {"max_time": timedelta(hours=1)}}
     frame = frame_of({"a": 200}).set_axis([0, 1, 2], axis=1)
     forecaster = Forecaster(**{**SMALL, **names, **numbers, **levels}).fit(frame)
     assert forecaster.predict().columns.tolist() == ["0", "1", "predictions", "0.25", "0.5", "0.75"]

@@ -72,6 +72,15 @@ def test_a_series_that_was_not_trained_on_is_new() -> None:
     assert np.isfinite(scores["MAE"]).all()
 
 
+def test_series_that_ended_long_before_a_split_do_not_hinder_the_ridge_of_the_others() -> None:
+    parts = [frame_of({f"old{number}": 500}) for number in range(3)]
+    new = frame_of({"new": 80}).assign(ds=lambda rows: rows["ds"] + pd.Timedelta(480, "h"))
+    day = {"val_from": "2024-01-22 12:00", "test_from": "2024-01-23 06:00"}
+    for context in (24, "auto"):
+        ridge = Forecaster("ridge", context_length=context, prediction_length=7, data=day).fit(pd.concat([*parts, new]))
+        assert ridge.task.context_length <= 36
+
+
 def test_by_default_no_row_is_left_out_and_nothing_can_be_tested() -> None:
     frame = frame_of({"a": 200})
     forecaster = Forecaster(**QUICK).fit(frame)

@@ -171,18 +171,18 @@ def test_its_map_is_the_mean_of_least_squares(way: str, monkeypatch: pytest.Monk
     assert ridge.fit(data, Told("m", {"m": {"maps": WAYS}})) == {"member": "m"}
     assert (ridge.context_length, ridge.weight.dtype) == (31, torch.float64)
     maps = [oracle(data, choice) for choice in WAYS]
-    for batch in [next(iter(data.eval_dataloader("val", 31)))]:
-        forecast = ridge(replace(batch, past_observed=None)).numpy()
-        for channel in range(data.task.num_channels):
-            expected = 0.0
-            for choice, found in zip(WAYS, maps, strict=True):
-                past = batch.past[:, 31 - choice["context_length"] :, channel].double().numpy()
-                level = past[:, -1]
-                turn = 2 * np.pi * (batch.time[:, 31].numpy() % 86_400) / 86_400
-                waves = [np.ones(len(turn)), *(f(k * turn) for k in range(1, 7) for f in (np.sin, np.cos))]
-                x = np.column_stack([past - level[:, None], *waves])
-                expected = expected + (x @ found[channel] + level[:, None]) / len(WAYS)
-            np.testing.assert_allclose(forecast[:, :, channel], expected, rtol=1e-7, atol=1e-8)
+    batch = next(iter(data.eval_dataloader("val", 31)))
+    forecast = ridge(replace(batch, past_observed=None)).numpy()
+    for channel in range(data.task.num_channels):
+        expected = 0.0
+        for choice, found in zip(WAYS, maps, strict=True):
+            past = batch.past[:, 31 - choice["context_length"] :, channel].double().numpy()
+            level = past[:, -1]
+            turn = 2 * np.pi * (batch.time[:, 31].numpy() % 86_400) / 86_400
+            waves = [np.ones(len(turn)), *(f(k * turn) for k in range(1, 7) for f in (np.sin, np.cos))]
+            x = np.column_stack([past - level[:, None], *waves])
+            expected = expected + (x @ found[channel] + level[:, None]) / len(WAYS)
+        np.testing.assert_allclose(forecast[:, :, channel], expected, rtol=1e-7, atol=1e-8)
 
 
 def test_what_is_chosen_has_the_lowest_errors_on_validation(data: FrameDataModule) -> None:

@@ -106,7 +106,13 @@ def data(toy_frame: pd.DataFrame, tmp_path: Path) -> CSVDataModule:
 
 
 def watched(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
-    looks = {"max_steps": STEPS, "gradient_clip_val": 1.0, "log_every_n_steps": LOOKS, "enable_progress_bar": True}
+    looks = {
+        "max_epochs": 1,
+        "limit_train_batches": STEPS,
+        "gradient_clip_val": 1.0,
+        "log_every_n_steps": LOOKS,
+        "enable_progress_bar": True,
+    }
     return trainer(tmp_path, FiniteLoss(), Progress(), *callbacks, **looks, **more)
 
 
@@ -127,6 +133,7 @@ def test_no_operation_of_a_step_waits(
         fitted.fit(model(warmup_steps=3), windows)
     assert fitted.global_step == STEPS
     (bar,) = (callback for callback in fitted.callbacks if isinstance(callback, Progress))
+    assert bar._steps == STEPS, "a training of epochs has a total, too"
     shown = bar._values(fitted, fitted.lightning_module)
     assert set(shown) == {"train_loss", "val_crps_scaled"}
     assert shown["train_loss"] == fitted.callback_metrics["train_loss"].item()

@@ -16,8 +16,6 @@ from tsattn.errors import UserError, one_of
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from tsattn.backbones.base import Backbone
 
 __all__ = ["BACKBONES", "PRETRAINED_NETWORKS", "Backbone", "backbone_class", "build_backbone", "complete_backbone"]
@@ -62,9 +60,12 @@ def build_backbone(description: Description, task: Task, output: Output = Output
         raise UserError(
             f"backbone {kind} uses no covariates, but the data has {one_of(covariates)}; backbones with them: {able}"
         )
+    from tsattn.attention import Attention
+
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     backbone: Backbone = cls(task, output, **chosen)
-    if task.counts_steps and any(_reads_time_stamps(part) for part in backbone.modules()):
+    patterns = [part.pattern for part in backbone.modules() if isinstance(part, Attention)]
+    if task.counts_steps and any(one.data_blocks is not None and not one.reads_values for one in patterns):
         raise UserError("blocks by the calendar need time stamps, but the series count steps: give lengths")
     return backbone
 
@@ -112,10 +113,3 @@ __getattr__ = descriptions.late(__name__, (*BACKBONES.values(), "tsattn.backbone
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def _reads_time_stamps(part: nn.Module) -> bool:
-    """Whether `part` is an attention whose blocks come from time stamps."""
-    from tsattn.attention import Attention
-
-    return isinstance(part, Attention) and part.pattern.data_blocks is not None and not part.pattern.reads_values

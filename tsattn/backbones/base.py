@@ -23,6 +23,7 @@ class Backbone(nn.Module, ABC):
         emits_distributions: whether it can forecast the parameters of the distribution of its `Output`.
         uses_covariates: whether it uses all covariates and static columns of its task.
         has_own_loss: whether it is trained by `own_loss` only.
+        is_pretrained: whether it starts from weights of its own.
     """
 
     token: ClassVar[str] = "token"
@@ -30,6 +31,7 @@ class Backbone(nn.Module, ABC):
     emits_distributions: ClassVar[bool] = False
     uses_covariates: ClassVar[bool] = False
     has_own_loss: ClassVar[bool] = False
+    is_pretrained: ClassVar[bool] = False
 
     @classmethod
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,8 +126,10 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
 
 def refuse_imports(description: object, source: str) -> None:
     """Refuse a description in a weight file that would import a module; classes already imported are safe."""
-    if isinstance(description, Mapping | list | tuple):
-        for part in description.values() if isinstance(description, Mapping) else description:
+    if isinstance(description, Mapping):  # only kinds are imported; other texts may have a point, too
+        refuse_imports((description.get("kind"), description.get("attention")), source)
+    elif isinstance(description, list | tuple):
+        for part in description:
             refuse_imports(part, source)
     elif isinstance(description, str) and "." in description:
         module, _, name = description.rpartition(".")

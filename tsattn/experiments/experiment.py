@@ -358,7 +358,7 @@ def experiment_parser() -> ExperimentParser:
 def parsed(content: Mapping[str, Any]) -> Namespace:
     """Parse plain data, and fill in all defaults; a `UserError` lists what is valid."""
     with _LOCK, user_errors():
-        plain_data = json.loads(json.dumps(content, default=_plain_value))
+        plain_data = json.loads(json.dumps(content, default=plain_value))
         return experiment_parser().parse_object(plain_data)  # type: ignore[no-any-return]
 
 
@@ -387,7 +387,8 @@ def plain(parts: Namespace) -> dict[str, Any]:
     return {name: value for name, value in json.loads(text).items() if name in SECTIONS}
 
 
-def _plain_value(value: object) -> object:
+def plain_value(value: object) -> object:
+    """Return a path, date or number of NumPy as JSON has it."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic | np.ndarray):

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, is_whole_number
 from tsattn.figures.style import BOTH_SIDES, HEAT, INK, NOTHING
 from tsattn.predictors.attention_layers import AttentionLayer
 
@@ -115,7 +115,7 @@ def _maps_in_rows(
         for name in named:
             values, shown = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
             H = len(values)
-            if heads == "mean":
+            if isinstance(heads, str) and heads == "mean":
                 maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", shown)]
             else:
                 maps = [_Map(layer, values[one], f"head {one}", shown) for one in _numbers("heads", heads, H, "mean, ")]
@@ -128,8 +128,9 @@ def _maps_in_rows(
 
 def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", first: int = 0) -> list[int]:
     valid = range(first, first + count)
-    numbers = [*valid] if given == "all" else [] if isinstance(given, str | int) else [*given]
-    if not numbers or any(isinstance(one, bool) or not isinstance(one, int) or one not in valid for one in numbers):
+    named = [*valid] if isinstance(given, str) and given == "all" else []
+    numbers = named if isinstance(given, str) or is_whole_number(given) else [*given]
+    if not numbers or not all(is_whole_number(one) and one in valid for one in numbers):
         some = f"some of the numbers {first} to {valid[-1]}, such as [{first}]"
         raise UserError(f"{name} must be {also}all, or {some}, not {given!r}")
     return [number - first for number in numbers]

@@ -17,7 +17,7 @@ from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.calibrated import calibration_parts
 from tsattn.predictors.fitted import FittedPredictor, WarmStart
-from tsattn.ridge.closed_form import best_context
+from tsattn.ridge.closed_form import best_context, part_starts
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
@@ -121,7 +121,7 @@ def _with_chosen_context(experiment: Experiment, panel: Panel, *, padded: bool) 
     data.setup("fit")
     ends = [split.train_end for split in data.splits]
     rows, longest = median(ends), max(ends) - data.prediction_length
-    possible = [length for length in CONTEXTS if length <= min(rows / _MOST, longest)]
+    possible = [length for length in CONTEXTS if length <= min([rows / _MOST, longest, *part_starts(data)])]
     if len(possible) < 2 or "val" not in data.parts:
         return shortest
     fit_data, _ = calibration_parts(data, shortest.model["calibrate"], shortest.output)

@@ -147,14 +147,17 @@ class Forecaster:
         given = {name: value for name, value in locals().items() if name != "self"}
         self._take(ForecasterOptions.of(given).checked())
 
-    def _take(self, options: ForecasterOptions) -> Self:
-        self._options = options
-        self.arguments = options.arguments
+    def _take(
+        self,
+        options: ForecasterOptions,
+        fitted: FittedPredictor | None = None,
+        series: FittedSeries | None = None,
+        copula: StepCopula | None = None,
+    ) -> Self:
+        self._options, self.arguments = options, options.arguments
         self.predictor: Predictor = options.predictor
-        self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
-        self.series: FittedSeries | None = None
-        self.copula: StepCopula | None = None
+        self.fitted, self.series, self.copula = fitted, series, copula
         return self
 
     @classmethod
@@ -184,7 +187,8 @@ class Forecaster:
         for name in arguments.keys() - given.keys():
             hint = where_it_went(name) or did_you_mean(name, given)
             raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {one_of(given)}")
-        return self._take(ForecasterOptions.of({**given, **arguments}).checked())
+        made = ForecasterOptions.of({**given, **arguments}).checked()
+        return self._take(made if "training" in arguments else replace(made, states=self._options.states))
 
     def __repr__(self) -> str:
         fitted = "not fitted" if self.fitted is None else "fitted"
@@ -556,12 +560,10 @@ def load(folder: str | Path) -> Forecaster:
     try:
         given = signature.bind(**saved.arguments)
         given.apply_defaults()
-        forecaster = Forecaster.__new__(Forecaster)
-        forecaster._take(ForecasterOptions.of(given.arguments))  # options of a training are for its next fit
+        options = ForecasterOptions.of(given.arguments)  # those of a training are for its next fit
     except UserError:
         raise
     except Exception as error:  # the folder may have been edited
         raise damaged(path, error) from error
-    saved.check_agrees(forecaster.arguments, forecaster.predictor, path)
-    forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
-    return forecaster
+    saved.check_agrees(options.arguments, options.predictor, path)
+    return Forecaster.__new__(Forecaster)._take(options, saved.fitted, saved.series, saved.copula)

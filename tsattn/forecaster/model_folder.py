@@ -83,6 +83,8 @@ class SavedModel:
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
     """Write a folder, all or nothing; a `UserError` if it may not be overwritten, or cannot be written."""
+    from tsattn.experiments.experiment import plain_value
+
     predictor, series = saved.fitted.predictor, saved.series
     with whole_folder(folder, record=CONTENT, what="a saved model", overwrite=overwrite) as partial:
         # contiguous copies: safetensors takes no views
@@ -105,7 +107,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "history": None if series is None else series.plain(),
             "conformal": conformal,
         }
-        (partial / CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        (partial / CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False, default=plain_value) + "\n")
         write_checksums(partial, sorted(partial.iterdir()))
 
 

@@ -22,7 +22,7 @@ from tsattn.predictors import Predictor, build_predictor, network_for
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, calibration_share
-from tsattn.training.execution import Execution
+from tsattn.training.execution import COMPUTING, Execution
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, as_list, check_accelerator
 
@@ -41,7 +41,6 @@ _QUANTILES = (0.1, 0.5, 0.9)
 _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _WATCHING = {"callbacks": "lightning.pytorch.callbacks.Callback", "logger": "lightning.pytorch.loggers.Logger"}
-_COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # Trainer arguments for a forecast
 _OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}  # own options
 
 
@@ -224,10 +223,10 @@ class ForecasterOptions:
     @cached_property
     def batches(self) -> tuple[int, Execution]:
         """Size of the batches of a forecast, and its device and precision; few options of them need an experiment."""
-        if not set(_COMPUTING).isdisjoint(self.training.trainer or ()):
+        if not set(COMPUTING).isdisjoint(self.training.trainer or ()):
             trainer = TrainerOptions.of(self.experiment.trainer_arguments(), is_new=False)
         else:
-            given = {**dict.fromkeys(_COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}
+            given = {**dict.fromkeys(COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}
             trainer = TrainerOptions(given, chooses_steps=True, chooses_validation=True)
         return self.data.eval_batch_size, Execution(trainer)
 

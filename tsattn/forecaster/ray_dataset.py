@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 import logging
 from collections.abc import Iterator
@@ -62,13 +61,13 @@ def predict_dataset(
     resources = {"num_cpus": int(cpus > 1), **({"num_gpus": 1} if gpus else {})}
     pool = data.ActorPoolStrategy(min_size=1, max_size=workers)
     how = {"batch_size": None, "batch_format": "pyarrow", "compute": pool, **resources}
-    sent = copy.copy(forecaster)  # small enough for many machines
-    sent.result = sent.copula = None
-    sent._options = replace(forecaster._options)  # without objects of this machine
-    if forecaster.series is not None:  # time stamps are converted to the zone of these series
-        one = forecaster.series.panel.take(np.array([0])).last_rows(1)
-        errors = forecaster.series.seasonal_error[:1]
-        sent.series = replace(forecaster.series, panel=one, trained_until={}, seasonal_error=errors)
+    series, options = forecaster.series, forecaster._options
+    if series is not None:  # time stamps are converted to the zone of these; one is small enough to send
+        one, errors = series.panel.take(np.array([0])).last_rows(1), series.seasonal_error[:1]
+        series = replace(series, panel=one, trained_until={}, seasonal_error=errors)
+    training = replace(options.training, callbacks=None, logger=None)  # objects of this machine
+    options = replace(options, given={**options.given, "training": None}, training=training, states=[])
+    sent = Forecaster.__new__(Forecaster)._take(options, forecaster.fitted, series)
     made = (sent, {"horizon": steps, "level": level})
     return gathered.map_batches(_ForecastThere, fn_constructor_args=made, **how)
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
 
 from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.frequency import is_steps
 from tsattn.data.matching import appended
+from tsattn.data.windows import OrderedBatches
 from tsattn.errors import UserError, number_of, rounded, shown
 from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.error_table import check_group
@@ -155,13 +154,10 @@ class UnseenWindows:
         tables: dict[str, ErrorTable] = {}
         for name, one in predictors.items():
             windows = WindowDataset(series, self.origins, one.context_length, task.prediction_length, one.seasons)
-            # its own generator: torch's would be drawn from, and disturb a training in another thread
-            loader = DataLoader(
-                windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator()
-            )
+            batches = map(windows.__getitems__, OrderedBatches(range(len(windows)), batch_size))
             path = None if folder is None else folder / f"{len(tables)}.parquet"
             seen = watch if one is predictor else None
-            tables[name] = measure(one.on(execution), loader, path=path, watch=seen, in_units=one.in_units, **known)
+            tables[name] = measure(one.on(execution), batches, path=path, watch=seen, in_units=one.in_units, **known)
         return tables
 
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, is_number, one_of
 
 BETAS = (0.9, 0.999)
 """Decay rates of AdamW's averages of gradients and of their squares: PyTorch's defaults."""
@@ -162,15 +162,15 @@ class Optimization:
     mup: bool = False
 
     def __post_init__(self) -> None:
-        if not self.learning_rate > 0:
+        if not (is_number(self.learning_rate) and self.learning_rate > 0):
             raise UserError(f"learning_rate must be above 0, not {self.learning_rate}")
-        for name, value in (("weight_decay", self.weight_decay), ("warmup_steps", self.warmup_steps)):
-            if value is not None and not value >= 0:
+        for name, value in (("weight_decay", self.weight_decay), ("warmup_steps", self.warmup_steps or 0)):
+            if not (is_number(value) and value >= 0):
                 raise UserError(f"{name} must be at least 0, not {value}")
         if self.schedule not in SCHEDULES:
             raise UserError(f"schedule must be one of {one_of(SCHEDULES)}, not {self.schedule!r}")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas must be two numbers of at least 0 and below 1, not {list(self.betas)}")
+        if not self.betas or len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas must be two numbers of at least 0 and below 1, not {self.betas}")
 
     def begin(
         self, network: nn.Module, steps: float, *, fused: bool

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from tsattn.attention import attention_kind
 from tsattn.attention.maps import WatchedCall, attention_calls, attention_levels, attention_map, attention_zones
-from tsattn.backbones import BACKBONES
 from tsattn.batch import Batch
 from tsattn.data import Panel
 from tsattn.errors import UserError, one_of
-from tsattn.predictors import PREDICTORS, predictor_arguments
+from tsattn.predictors import predictor_arguments, predictor_kinds
 from tsattn.predictors.base import Attending, Predictor
 from tsattn.predictors.fitted import FittedPredictor
 
@@ -77,7 +76,7 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
                 f"the library of {predictor.name} does not return attention weights: "
                 "give --attention standard, which computes the same with tsattn's attention"
             )
-        kinds = [kind for kind in (*BACKBONES, *PREDICTORS) if "attention" in predictor_arguments(kind)]
+        kinds = [kind for kind in predictor_kinds() if "attention" in predictor_arguments(kind)]
         raise UserError(f"{predictor.name} has no attention to show; valid are {one_of(kinds)}, and ensembles of them")
     if channel is not None and all(layer.channel is None for layer in found) and task.num_channels > 1:
         raise UserError(f"attention of {predictor.name} sees all channels at once: leave the channel out")

@@ -157,7 +157,6 @@ class Ensemble(Predictor):
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         """Fit each member in its turn; ``members`` has the facts of each fit, by seed."""
-        self.check_fit(data, training)  # before hours of training go into the first member
         facts: list[list[dict[str, Any]]] = []
         for parts in self._parts(data, training):
             facts.append([])

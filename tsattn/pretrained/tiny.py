@@ -79,6 +79,7 @@ class TinyBackbone(Backbone):
     __signature__ = inspect.signature(TinyOptions)  # which descriptions read
     token: ClassVar[str] = "patch"
     emits_quantiles: ClassVar[bool] = True
+    is_pretrained: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True  # the predictor says that it does not
 
     def __init__(self, task: Task, output: Output, **options: Any) -> None:

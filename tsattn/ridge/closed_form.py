@@ -39,9 +39,15 @@ def possible_contexts(data: ForecastDataModule, longest: int | None = None) -> l
     lengths = CONTEXTS if longest is None else [*(one for one in CONTEXTS if one < longest), longest]
     T = data.prediction_length
     ends = sorted(split.train_end for split in data.splits)
-    starts = [max(split.bounds(part)[0] for split in data.splits) for part in data.parts if part != "train"]
-    most = max(1, min([(ends[len(ends) // 2] - T) // _QUARTER, ends[-1] - T, *starts]))
+    most = max(1, min([(ends[len(ends) // 2] - T) // _QUARTER, ends[-1] - T, *part_starts(data)]))
     return [length for length in lengths if length <= most] or [most]
+
+
+def part_starts(data: ForecastDataModule) -> list[int]:
+    """Return the rows before validation and test, of the series with most of a horizon there, then most rows."""
+    bounds = [[split.bounds(part) for split in data.splits] for part in data.parts if part != "train"]
+    T = data.prediction_length
+    return [max((min(end - start, T), start) for start, end in one)[1] for one in bounds]
 
 
 class _Sums:

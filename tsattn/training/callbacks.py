@@ -62,6 +62,11 @@ class BestCheckpoint(ModelCheckpoint):
             trainer.save_checkpoint(self.best.with_name("last.ckpt"))
 
     @override
+    def on_train_end(self, trainer: Trainer, pl_module: Model) -> None:
+        if self.keeps_last and not trainer.enable_validation:
+            trainer.save_checkpoint(self.best.with_name("last.ckpt"))
+
+    @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the best error if its weights are in the folder; a training resumed in a new folder has none."""
         if not self.is_one:
@@ -136,9 +141,8 @@ class SaveProgress(Callback):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         is_time = time.monotonic() - self._saved > _SAVE_EVERY
-        is_end = batch_idx + 1 == trainer.num_training_batches
-        if is_end and trainer.val_check_batch:  # a validation at the end saves it
-            is_end = (batch_idx + 1) % trainer.val_check_batch != 0
+        every = trainer.enable_validation and trainer.val_check_batch  # a validation at the end saves it
+        is_end = batch_idx + 1 == trainer.num_training_batches and not (every and (batch_idx + 1) % every == 0)
         if is_time or is_end or self.is_asked or trainer.received_sigterm:
             trainer.save_checkpoint(self.path)
             self._saved = time.monotonic()
@@ -325,7 +329,7 @@ class Progress(ProgressBar):
         super().__init__()
         self.say, self._is_enabled = say, True
         self._bar: Tqdm | None = None
-        self._start, self._last, self._first = 0.0, 0.0, 0
+        self._start, self._last, self._first, self._steps = 0.0, 0.0, 0, 0  # the total is 0 if time alone ends it
 
     @override
     def disable(self) -> None:
@@ -334,14 +338,14 @@ class Progress(ProgressBar):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         self._start = self._last = time.monotonic()
-        self._first = trainer.global_step
+        self._first, total = trainer.global_step, trainer.estimated_stepping_batches
+        self._steps = int(total) if total < 10**11 else 0
         if self.say is None and self._is_enabled:
-            total = trainer.max_steps if trainer.max_steps > 0 else None
-            self._bar = Tqdm(total=total, initial=self._first, desc="training", unit="step")
+            self._bar = Tqdm(total=self._steps or None, initial=self._first, desc="training", unit="step")
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
-        now, step, steps = time.monotonic(), trainer.global_step, trainer.max_steps
+        now, step, steps = time.monotonic(), trainer.global_step, self._steps
         if step % _BAR_EVERY == 0 or step == steps:
             self.on_validation_end(trainer, pl_module)
         if self.say is None or not self._is_enabled or now - self._last < _SAY_EVERY or step in (self._first, steps):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # forecasting alone, on a CPU, needs no Lightning
 
     from tsattn.training.trainer_options import TrainerOptions
 
+COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # options that a forecast obeys
 _NOISE = (
     *(r".*does not have many workers.*", r".*The number of training batches.*", r".*Experiment logs directory.*"),
     *(r".*Checkpoint directory .* exists and is not empty.*", r".*LeafSpec.*", r".*lr_scheduler.step\(\).*"),
@@ -49,7 +50,7 @@ class Execution:
         from tsattn.training.trainer_options import build_trainer
 
         silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-        obeyed = {name: given[name] for name in ("accelerator", "precision", "plugins", "deterministic", "benchmark")}
+        obeyed = {name: given[name] for name in COMPUTING}
         with quiet_lightning():
             made = build_trainer({**obeyed, **dict.fromkeys(silent, False), "callbacks": None, "devices": 1})
         # its loops compute by three calls of this plugin, and so does `forecaster`

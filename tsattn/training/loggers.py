@@ -22,8 +22,6 @@ LOGGERS: dict[str, tuple[str | None, str]] = {
 }
 """By name, the package that a logger needs, and its class in Lightning."""
 
-_OF_A_RUN = ("csv", "tensorboard")  # a run folder has these curves anyway
-
 
 def check_packages(given: Iterable[Any]) -> None:
     """Refuse named loggers whose package is not installed, by a `UserError` that says what to install."""
@@ -46,7 +44,7 @@ def attached_loggers(
         curve.log_metrics = partial(_count_epochs, curve.log_metrics, steps_per_epoch)  # type: ignore[method-assign]
     where = run or Path(root or Path.cwd())
     for name in dict.fromkeys(one for one in given if isinstance(one, str)):
-        if run is None or name not in _OF_A_RUN:
+        if run is None or name not in ("csv", "tensorboard"):  # which a run folder has anyway
             cls = getattr(loggers, LOGGERS[name][1])
             made.append(cls(save_dir=str(where / "mlruns") if name == "mlflow" else where))
     return [*made, *(one for one in given if not isinstance(one, str))]

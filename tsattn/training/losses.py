@@ -103,9 +103,7 @@ def batch_loss(
 
 
 def _mean(loss: Tensor, observed: Tensor | None, weight: Tensor | None) -> Tensor:
-    observed = _counted(observed, weight)
-    if weight is not None:
-        loss = loss * weight
+    observed, loss = _counted(observed, weight), loss if weight is None else loss * weight
     if observed is None:
         return loss.mean()
     return loss.where(observed, 0.0).sum() / observed.sum().clamp(min=1)

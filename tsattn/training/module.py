@@ -21,7 +21,7 @@ from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backb
 from tsattn.backbones.task_network import CheckpointContent, Network, read_content, refuse_imports
 from tsattn.batch import Batch
 from tsattn.descriptions import DEFAULT_BACKBONE
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, is_number, one_of
 from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
@@ -103,7 +103,7 @@ class ForecastingModule(LightningModule):
     ) -> None:
         super().__init__()
         calibration_share(calibrate)
-        betas = list(betas)  # plain data, as everything that is saved
+        betas = [*(betas or ())]  # plain data, as everything that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         if compile_mode not in (None, *COMPILE_MODES):
             valid = f"one of {one_of(COMPILE_MODES)}, or null for none"
@@ -111,7 +111,7 @@ class ForecastingModule(LightningModule):
         self.output = Output(tuple(quantiles), distribution)
         if patience is not None and patience < 1:
             raise UserError(f"patience must be at least 1 validation, not {patience}")
-        if not 0 <= min_delta < math.inf:
+        if not (is_number(min_delta) and 0 <= min_delta < math.inf):
             raise UserError(f"min_delta must be a number of at least 0, not {min_delta}")
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
@@ -119,11 +119,12 @@ class ForecastingModule(LightningModule):
         self.description = complete_backbone(backbone)
         self.loss = choose_loss(loss, quantiles, distribution)
         self.selection = selection_metric(self.loss, quantiles, selection)
-        self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
+        kind, cls = self.description["kind"], backbone_class(self.description["kind"])
+        self.has_own_loss = cls.has_own_loss
         options = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
         for name, value in {"loss": loss, "mup": mup, **options}.items():
-            if self.has_own_loss and value:
-                raise UserError(f"{self.description['kind']} starts from pretrained weights: leave {name} out")
+            if value and (cls.has_own_loss or (cls.is_pretrained and name == "mup")):
+                raise UserError(f"{kind} starts from pretrained weights: leave {name} out")
         self.activation_checkpointing = activation_checkpointing
         self._runs_compiled = self._starts_warm = False
 

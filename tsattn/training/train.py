@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from tsattn.backbones.task_network import load_checkpoint
 from tsattn.data import ForecastDataModule
+from tsattn.data.splits import ByCount
 from tsattn.errors import UserError
 from tsattn.training import callbacks
 from tsattn.training.callbacks import BestCheckpoint, BestInMemory, SaveProgress, load_best
@@ -71,8 +72,7 @@ class Training:
     def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
         """Return the training of a part: its files, seed, options and callbacks; ``max_steps`` is its Trainer's."""
         steps = options.pop("max_steps", None)
-        trainer = self.trainer.fresh()
-        trainer = trainer if steps is None else trainer.with_max_steps(steps)
+        trainer = self.trainer.fresh() if steps is None else self.trainer.fresh().with_max_steps(steps)
         seed = None if self.seed is None else self.seed + seed_offset
         member = f"{self.member}.{name}" if self.member else name
         own = {**self.options, **options}
@@ -145,11 +145,9 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     chosen: dict[str, Any] = {}
     if kept is not None and plan.scored:
         chosen = load_best(module, trainer, kept, checkpoint)
-    elif training.lengths is None:
-        logger.warning(
-            "no series is long enough for validation rows; the weights of the last of %d steps are kept",
-            trainer.global_step,
-        )
+    elif training.lengths is None and not isinstance(data.rule, ByCount):  # which has said it
+        lacking = "no series is long enough for validation rows; the weights of the last of %d steps are kept"
+        logger.warning(lacking, trainer.global_step)
     module.to("cpu").eval()
     return {
         **({"member": training.member} if training.member else {}),

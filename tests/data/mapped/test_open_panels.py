@@ -1,6 +1,5 @@
 """Panels in files: shared by processes, read-only, and never listed window by window."""
 
-import importlib.util
 import itertools
 import json
 import pickle
@@ -97,14 +96,12 @@ def test_static_categories_do_not_depend_on_parts(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.slow
 def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Path(__file__).parents[3] / "benchmarks" / "larger_than_memory.py"
-    spec = importlib.util.spec_from_file_location("larger_than_memory", script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    import larger_than_memory
+
     monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 20)
     # other tests of this process have memory of their own: the size is not looked at
     sizes = ["--shape", "m5", "--share", "0.002", "--steps", "5"]
-    module.main([*sizes, "--out", str(tmp_path), "--folder", str(tmp_path)])
+    larger_than_memory.main([*sizes, "--out", str(tmp_path), "--folder", str(tmp_path)])
     report = json.loads((tmp_path / "m5_shape.json").read_text())
     assert report["training"]["steps"] == 5
     assert report["max_rss_anon_gb"] > 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.cases import said_by
 from tsattn.data import CARDS, PublicDataModule
 from tsattn.data.public.cards import data_root, fetch
 from tsattn.errors import UserError
@@ -69,10 +70,7 @@ def publish(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 
 def refusal(data: PublicDataModule) -> str:
-    with pytest.raises(UserError) as caught:
-        data.prepare_data()
-    message = str(caught.value)
-    assert len(message.splitlines()) == 1
+    message = said_by(data.prepare_data)
     assert "ETTh1.csv" in message
     return message
 
