@@ -77,16 +77,9 @@ def short_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def toy_frame() -> pd.DataFrame:
-    """600 hours of two channels: a daily wave with noise, and a slow drift."""
-    import numpy as np
-    import pandas as pd
+    from tests.toy_windows import toy_table
 
-    rng = np.random.default_rng(0)
-    hours = np.arange(600)
-    wave = 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.1 * rng.standard_normal(600)
-    drift = 0.01 * hours + 0.1 * rng.standard_normal(600)
-    index = pd.date_range("2020-01-01", periods=600, freq="h", name="date")
-    return pd.DataFrame({"wave": wave, "drift": drift}, index=index)
+    return toy_table()
 
 
 @pytest.fixture

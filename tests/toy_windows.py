@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -15,6 +17,13 @@ LEVELS = (0.1, 0.5, 0.9)
 ODD_SIZES = [(24, 8, 3, 5), (17, 5, 1, 1), (33, 13, 2, 3), (7, 1, 1, 2)]
 
 COVARIATES = ("past_covariates", "future_covariates", "static", "time")
+
+
+def toy_table() -> pd.DataFrame:
+    """600 hours of two channels: a daily wave with noise, and a slow drift."""
+    hours, noise = np.arange(600), 0.1 * np.random.default_rng(0).standard_normal((2, 600))
+    columns = {"wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + noise[0], "drift": 0.01 * hours + noise[1]}
+    return pd.DataFrame(columns, index=pd.date_range("2020-01-01", periods=600, freq="h", name="date"))
 
 
 def toy_task(L: int = 24, T: int = 8, C: int = 3, *, covariates: bool = False) -> Task:

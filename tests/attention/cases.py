@@ -66,10 +66,13 @@ PATTERN_PAIRS = [
 PATTERN_PAIRS += [("swa", False), ("standard-grouped", True)]
 
 
-def build(case: str, *, length: int, dtype: torch.dtype = torch.float64, seed: int = 0, **sizes: Any) -> Attention:
-    """The attention of a case, in eval mode, with weights large enough for scores to matter."""
+def build(
+    case: Any, *, length: int | None, dtype: torch.dtype = torch.float64, seed: int = 0, **sizes: Any
+) -> Attention:
+    """The attention of a case or description, in eval mode, with weights large enough for scores to matter."""
     torch.manual_seed(seed)
-    attention = build_attention(CASES[case], d_model=D_MODEL, num_heads=NUM_HEADS, max_length=length, **sizes)
+    sizes = {"d_model": D_MODEL, "num_heads": NUM_HEADS, "max_length": length, **sizes}
+    attention = build_attention(CASES[case] if isinstance(case, str) else case, **sizes)
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.mul_(1.5)
@@ -115,13 +118,7 @@ def decoder(
     description = CASES[case] if isinstance(case, str) else case
     if description["kind"] in ("mlr", "fixed_mixing"):
         description = {**description, "align": "start"}
-    torch.manual_seed(0)
-    sizes = {"d_model": D_MODEL, "num_heads": NUM_HEADS, "causal": True, **sizes}
-    attention = build_attention(description, max_length=length, **sizes)
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.mul_(1.5)
-    return attention.to(dtype).eval()
+    return build(description, length=length, dtype=dtype, **{"causal": True, **sizes})
 
 
 def tokens(length: int, dtype: torch.dtype = torch.float64, batch_size: int = 2, seed: int = 1) -> Tensor:

@@ -27,15 +27,6 @@ def task() -> Task:
     return Task("toy", L, T, ("a", "b", "c"), "h", 24)
 
 
-def batch(size: int = 5, missing: bool = False, seed: int = 0) -> Batch:
-    generator = torch.Generator().manual_seed(seed)
-    past = 2 + torch.randn(size, L, C, generator=generator)
-    target = 2 + torch.randn(size, T, C, generator=generator)
-    if not missing:
-        return Batch(past, target)
-    return Batch(past, target, torch.rand(size, L, C) > 0.2, torch.rand(size, T, C) > 0.05)
-
-
 class Flat(Backbone):
     def __init__(self, task: Task, output: Output, *, level: float = 1.0) -> None:
         super().__init__()
@@ -59,7 +50,7 @@ PAIRS += [("mlr", *place) for place in PLACES if ("mlr", *place) not in PAIRS]
 @pytest.mark.parametrize(("attention", "kind", "more"), PAIRS, ids=lambda one: one if isinstance(one, str) else "")
 def test_a_backbone_takes_every_attention(task: Task, attention: str, kind: str, more: dict[str, Any]) -> None:
     backbone = build_backbone({"kind": kind, "d_model": 16, "num_heads": 2, "attention": attention, **more}, task)
-    forecast = backbone(batch(missing=True))
+    forecast = backbone(toy_windows(task, 5, gaps=True, dtype=torch.float32))
     assert forecast.shape == (5, T, C)
     forecast.square().sum().backward()
     # a bias of the keys moves all scores of a query alike
@@ -73,7 +64,7 @@ def test_patchtst_sees_every_step_of_its_own_channel_alone(
 ) -> None:
     torch.manual_seed(0)
     backbone = PatchTST(task, Output(), d_model=16, num_heads=2, patch_len=patch_len, stride=stride).double().eval()
-    past = batch(1).past.double().requires_grad_()
+    past = toy_windows(task, 1).past.requires_grad_()
     backbone(Batch(past))[..., 1].sum().backward()
     assert past.grad is not None
     assert (past.grad[0, :, 1] != 0).all()
@@ -85,7 +76,7 @@ def test_a_window_is_forecast_from_its_last_value(task: Task, kind: Any) -> None
     backbone = kind(task, Output(), d_model=16, num_heads=2, subtract_last=True).eval()
     for parameter in backbone.head.parameters():
         torch.nn.init.zeros_(parameter)
-    windows = Batch(batch(3).past)
+    windows = Batch(toy_windows(task, 3, dtype=torch.float32).past)
     assert torch.equal(backbone(windows), windows.past[:, -1:].expand(3, T, C)), "a head of zeros adds nothing to it"
     observed = torch.ones(3, L, C, dtype=torch.bool)
     observed[:, -4:, 1] = False
@@ -123,7 +114,7 @@ def forecast_of(maps: tuple[Tensor, Tensor, Tensor], past: Tensor, time: Tensor)
     [(Transformer, False, C), (PatchTST, True, 1), (ITransformer, False, C), (Transformer, True, 1)],
 )
 def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: bool, channels: int) -> None:
-    windows, observed = batch(40), torch.ones(40, L, C, dtype=torch.bool)
+    windows, observed = toy_windows(task, 40, dtype=torch.float32), torch.ones(40, L, C, dtype=torch.bool)
     observed[::2, : L // 2, 1] = False
     time = 3600 * (torch.arange(L + T) + torch.arange(40)[:, None])
     windows = replace(windows, past_observed=observed, time=time)
@@ -148,7 +139,7 @@ def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: 
 
 def test_the_quantiles_of_a_warm_start_lie_around_the_ridge(task: Task) -> None:
     levels = (0.1, 0.5, 0.75, 0.9)
-    windows = replace(batch(40), time=torch.zeros(40, L + T, dtype=torch.int64))
+    windows = replace(toy_windows(task, 40, dtype=torch.float32), time=torch.zeros(40, L + T, dtype=torch.int64))
     backbone = PatchTST(task, Output(levels), d_model=16, num_heads=2, linear_path="ridge").eval()
     backbone.warm_start(solved)
     forecast = backbone(windows)
@@ -166,7 +157,7 @@ def test_the_quantiles_of_a_warm_start_lie_around_the_ridge(task: Task) -> None:
 def test_descriptions(task: Task) -> None:
     assert isinstance(build_backbone("transformer", task), Transformer)
     mine = build_backbone({"kind": f"{__name__}.Flat", "level": 3.0}, task)
-    assert mine(batch()).unique().tolist() == [3.0]
+    assert mine(toy_windows(task, dtype=torch.float32)).unique().tolist() == [3.0]
     kinds: list[Any] = ["swa", {"kind": "mlr", "ranks": [8]}]
     complete = complete_backbone({"kind": "transformer", "attention": kinds})
     assert complete["attention"][0] == {"kind": "swa", "window_size": 32, "scaling": "head"}

@@ -235,10 +235,9 @@ def test_projection_keeps_more_than_a_fresh_start(trained: Any) -> None:
         assert error(projected) < 0.6 * error(fresh)
 
 
-SAVED: dict[str, tuple[Any, str]] = {
-    "swa": ({"kind": "swa", "window_size": 3}, "copy"),
+SAVED = {
+    **CALIBRATED,
     "mlr": ({"kind": "mlr", "ranks": [4, 2, 2]}, "rotate"),
-    "btt": ({"kind": "btt", "side": "both"}, "project"),
     "bilinear_mlr": ("bilinear_mlr", "fresh"),
 }
 

@@ -106,14 +106,9 @@ def data(toy_frame: pd.DataFrame, tmp_path: Path) -> CSVDataModule:
 
 
 def watched(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
-    looks = {
-        "max_epochs": 1,
-        "limit_train_batches": STEPS,
-        "gradient_clip_val": 1.0,
-        "log_every_n_steps": LOOKS,
-        "enable_progress_bar": True,
-    }
-    return trainer(tmp_path, FiniteLoss(), Progress(), *callbacks, **looks, **more)
+    length = {"max_epochs": 1, "limit_train_batches": STEPS}
+    looks = {"gradient_clip_val": 1.0, "log_every_n_steps": LOOKS, "enable_progress_bar": True}
+    return trainer(tmp_path, FiniteLoss(), Progress(), *callbacks, **length, **looks, **more)
 
 
 def waits(found: list[tuple[int, str]]) -> set[str]:

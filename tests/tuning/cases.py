@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
-import pandas as pd
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna.trial import FrozenTrial, TrialState
 
 from tests.processes import Worker, wait_for
+from tests.toy_windows import toy_table
 from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.experiments import Experiment
@@ -124,10 +123,7 @@ class Toy:
 
 
 def toy(folder: Path, search: Mapping[str, Any] = SEARCH, *, gate: bool = False, **model: Any) -> Toy:
-    hours, noise = np.arange(600), 0.1 * np.random.default_rng(0).standard_normal((2, 600))
-    columns = {"wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + noise[0], "drift": 0.01 * hours + noise[1]}
-    index = pd.date_range("2020-01-01", periods=600, freq="h", name="date")
-    pd.DataFrame(columns, index=index).to_csv(folder / "toy.csv")
+    toy_table().to_csv(folder / "toy.csv")
     trainer: dict[str, Any] = {"max_steps": 2, "val_check_interval": 1, "accelerator": "cpu"}
     if gate:
         (folder / "gate").touch()
