@@ -216,12 +216,12 @@ class _Call:
             return "it runs on a CUDA device"
         if is_vmapped() if torch.compiler.is_compiling() else not is_readable(q, v):
             return "it has no rule for torch.func and fake tensors; reference has"
-        from tsattn.ops.multilevel_triton import triton_available
+        from tsattn.ops.multilevel_triton import MAX_LEVELS, MAX_WIDTH, triton_available
 
         if self.bias is not None or self.dropout_p:
             return "it takes no bias and no dropout"
-        if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > 256:
-            return "it takes at most 256 components of 16 or 32 bits"
+        if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > MAX_WIDTH or len(self.ranks) > MAX_LEVELS:
+            return f"it takes at most {MAX_WIDTH} components of 16 or 32 bits, and {MAX_LEVELS} levels"
         return None if triton_available() else "Triton is not installed; the extra `triton` brings it"
 
     def choose(self, fits: Sequence[str], layouts: list[BlockLayout] | str | None) -> str:

@@ -45,13 +45,12 @@ class Drawing(TypedDict, total=False):
 def normal(
     *shape: int,
     fan_in: int,
-    heads: Sequence[int] = (),
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Draw normal numbers of variance `1 / fan_in`, `(*heads, *shape)`; see `Drawing`."""
+    """Draw normal numbers of variance `1 / fan_in`."""
     device = None if generator is None else generator.device
-    return torch.randn((*heads, *shape), generator=generator, dtype=dtype, device=device) / math.sqrt(fan_in)
+    return torch.randn(shape, generator=generator, dtype=dtype, device=device) / math.sqrt(fan_in)
 
 
 def mapped(by_factors: Callable[[Tensor], Tensor], x: Tensor, multiply_adds: int, outputs: int) -> Tensor:
