@@ -157,6 +157,19 @@ def test_a_run_that_ended_while_it_was_waited_for_is_not_begun_again(
     assert json.loads((run / "metrics.json").read_text()) == json.loads(metrics)
 
 
+def test_a_longer_training_validates_at_its_end_too(toy_csv: Path, tmp_path: Path) -> None:
+    """Where nobody says how often: the limits of the former training are not taken for epochs that are asked for."""
+    run = tmp_path / "run"
+    assert main(words(toy_csv, "--trainer.max_steps=40", f"--run={run}")) == 0
+    last = run / "checkpoints" / "last.ckpt"
+    assert torch.load(last, weights_only=True)["global_step"] == 40
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps=60"]) == 0
+    assert torch.load(last, weights_only=True)["global_step"] == 60
+    validated = pd.read_csv(run / "metrics.csv").dropna(subset="val_mse_scaled").step
+    assert validated.max() == 59
+    assert ((validated > 40) & (validated < 59)).any()
+
+
 def test_a_run_is_not_gone_on_with_from_another_checkpoint_than_was_written(
     toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
+from tests.toy_windows import toy_windows
 from tests.training.toys import trainer, windows_of
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
@@ -27,19 +28,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 def task(**more: Any) -> Task:
     return Task("toy", 48, 12, ("a", "b"), "h", 24, **more)
-
-
-def batch(size: int = 3) -> Batch:
-    torch.manual_seed(1)
-    start = 3600 * torch.arange(size)[:, None] * 999
-    return Batch(
-        torch.randn(size, 48, 2),
-        past_observed=torch.rand(size, 48, 2) > 0.1,
-        time=start + 3600 * torch.arange(60),
-        past_covariates=torch.randn(size, 48, 1),
-        future_covariates=torch.randn(size, 60, 1),
-        static=torch.zeros(size, 1, dtype=torch.long),
-    )
 
 
 def value_and_gradients(backbone: Backbone, windows: Batch) -> list[Tensor]:
@@ -60,11 +48,12 @@ def test_a_backbone_with_all_that_it_can_have_compiles_whole() -> None:
     )
     mup_init_(backbone)
     backbone.encoder.recompute = True
-    expected = value_and_gradients(backbone, batch())
+    windows = toy_windows(everything, 3, gaps=True, dtype=torch.float32)
+    expected = value_and_gradients(backbone, windows)
     torch.compiler.reset()
     counters.clear()
     backbone.compile(backend="aot_eager", dynamic=False, fullgraph=True)
-    for one, other in zip(value_and_gradients(backbone, batch()), expected, strict=True):
+    for one, other in zip(value_and_gradients(backbone, windows), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert counters["stats"]["unique_graphs"] == 1
 
@@ -77,10 +66,10 @@ def test_compiled_models_do_not_use_up_the_compilations_of_later_ones() -> None:
         start_compiled(backbone, "default")
         backbone.compile(backend="eager", dynamic=False)  # without the time of inductor
         counters.clear()
-        backbone(batch(2))
+        backbone(toy_windows(task(), 2, gaps=True, dtype=torch.float32))
         assert counters["stats"]["unique_graphs"] == 1, f"width {width}"
         backbone._compiled_call_impl = None
-        backbone(batch(4))
+        backbone(toy_windows(task(), 4, gaps=True, dtype=torch.float32))
         assert counters["stats"]["unique_graphs"] == 1
 
 
@@ -155,7 +144,7 @@ def test_what_torch_cannot_compile_is_one_sentence() -> None:
     backbone.compile(backend=broken, dynamic=False)
     message = "the backbone: NotImplementedError: no kernel for this; leave compile_mode default out"
     with pytest.raises(UserError, match=message), compiler_errors("default"):
-        backbone(batch())
+        backbone(toy_windows(task(), dtype=torch.float32))
     # what goes wrong in the model itself is not of the compiler
     with pytest.raises(RuntimeError, match="size of the model"), compiler_errors("default"):
         raise RuntimeError("size of the model")

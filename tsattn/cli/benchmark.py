@@ -67,8 +67,9 @@ def compare(words: Words) -> None:
             if without := [path for path, equals, _ in split if not equals]:
                 raise UserError(f"--vary needs values: --vary {without[0]}=A,B")
             varied = {path: given_values(f"--vary {path}", text) for path, _, text in split} or None
-            if varied and len(varied) < len(split):
-                raise UserError(f"--vary names {split[0][0]} more than once: give all its values in one list")
+            names = [path for path, *_ in split]
+            if twice := [path for path in names if names.count(path) > 1]:
+                raise UserError(f"--vary names {twice[0]} more than once: give all its values in one list")
             plan = Plan.of(options.config, attention, varied, options.seeds, overrides)
             command = shlex.join(words.typed)
             runner = plan.runner(options.folder, _how(options, plan.jobs, command), say)

@@ -148,7 +148,7 @@ def covariate_columns(
             matrix[:, k] = number_columns(frame, (name,), where, role)[:, 0]
             continue
         raw, uniques = _factorized(column, "static column" if role == "static" else "covariate", "categories")
-        texts = [_category_text(value) for value in uniques.tolist()]
+        texts = [category_text(value) for value in uniques.tolist()]
         categories[name] = tuple(sorted({*texts} - {UNSEEN}))
         number = {text: float(place) for place, text in enumerate(categories[name], 1)} | {UNSEEN: 0.0}
         matrix[:, k] = np.array([*(number[text] for text in texts), np.nan])[raw]  # code -1 (missing) is the last entry
@@ -170,9 +170,9 @@ def _is_category(column: pd.Series) -> bool:
     return is_text and bool(pd.to_numeric(cells.astype(object), errors="coerce").isna().all())
 
 
-def _category_text(value: object) -> str:
-    text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-    return text[:-2] if re.fullmatch(r"-?\d+\.0", text) else text  # a number that a CSV file has as text
+def category_text(value: object) -> str:
+    """The text of a category or id: a whole number as such, also if missing cells have made it a float."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
         numbers = pd.factorize(numbers * (len(uniques) + 1) + codes + 1)[0]
     first_rows = frame.loc[~pd.Series(numbers, index=frame.index).duplicated(), [*parts]]
     joined = [
-        None if any(map(pd.isna, key)) else JOINS.join(map(_category_text, key))
+        None if any(map(pd.isna, key)) else JOINS.join(map(category_text, key))
         for key in first_rows.itertuples(index=False, name=None)
     ]
     if twice := [text for text, count in Counter(joined).items() if text is not None and count > 1]:
@@ -248,7 +248,7 @@ def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
     taken = {*found.values()}
 
     def by_text(names: list[Any]) -> dict[str, Any]:
-        texts = [_category_text(name) for name in names]
+        texts = [category_text(name) for name in names]
         count = Counter(texts)
         return {text: name for text, name in zip(texts, names, strict=True) if count[text] == 1}
 

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
-from tsattn.data.columns import series_numbers
+from tsattn.data.columns import category_text, series_numbers
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import read_times, time_form, time_unit, time_zone, times_of
 from tsattn.data.table_options import SUFFIXES, RowWeights, TableOptions
@@ -302,8 +302,9 @@ class TableSource:
             raise UserError(f"the folder {path} has no {kinds} file")
         self._starts = [0]  # number of the first row of each file that was opened, over all files
         self._has_csv = any(options.kind_of(file) == "csv" for file in self.files)
-        parts = (part for file in self.files for part in table_parts(file, None, 1000, options))
-        if (head := next((part for part in parts if len(part)), None)) is None:
+        parts = ((file.name, part) for file in self.files for part in table_parts(file, None, 1000, options))
+        self._first, head = next((one for one in parts if len(one[1])), ("", pd.DataFrame()))
+        if not self._first:
             raise UserError(f"{path} has no rows")
         _, self.roles = assigned(head, str(path), options)
         self._form: tuple[str | None] | None = None
@@ -361,11 +362,11 @@ class TableSource:
             for cells in table_parts(path, names, size, self.options):
                 frame, _ = plain_frame(cells, str(path), self.options.id_column, self.roles.time)
                 if self._has_csv and self.roles.id in frame and self.options.kind_of(path) != "csv":
-                    texts = frame[self.roles.id].map(str, na_action="ignore")  # as in the CSV files beside it
+                    texts = frame[self.roles.id].map(category_text, na_action="ignore")  # as in CSV files beside it
                     frame = frame.assign(**{str(self.roles.id): texts})
                 for name in names:
                     if name not in frame.columns:
-                        raise UserError(f"{path} has no column {shown(name)}, which {self.files[0].name} has")
+                        raise UserError(f"{path} has no column {shown(name)}, which {self._first} has")
 
                 def where(row: int, first: int = in_file, name_row: Callable[[int], str] = name_row) -> str:
                     return name_row(first + row)

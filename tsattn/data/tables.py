@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from tsattn.data.columns import DECIMAL, ID_COLUMNS, TIME_COLUMNS, id_columns, is_lazy
+from tsattn.data.columns import DECIMAL, ID_COLUMNS, TIME_COLUMNS, category_text, id_columns, is_lazy
 from tsattn.data.table_options import SUFFIXES, TableOptions
 from tsattn.errors import UserError, check_file, first_line, one_of, shown
 
@@ -30,6 +30,7 @@ _MAX_COLUMNS = 100_000
 _BUFFER = 1 << 20  # bytes of a column of a row group to read at a time
 _SEPARATORS = ",;\t|"
 _READ_AHEAD = 1 << 24  # most characters of a line to read at a time
+_FRACTION = re.compile(r"-?(0|[1-9]\d*)(\.\d*(e[-+]?\d+)?|e[-+]?\d+)", re.ASCII | re.IGNORECASE)
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)  # ids that are plain whole numbers
 # cells that pandas reads as missing; some of them are valid ids
 _MISSING = (
@@ -315,7 +316,17 @@ def _texts(time_column: str | None, text: TableOptions) -> tuple[str, ...]:
     return (*text.static, *(() if text.date_format is None else dates))
 
 
+def _static_text(cell: str) -> str:
+    """The text of a category as a frame has it, whatever the other cells: ``2.50`` is 2.5, and ``007`` itself."""
+    cell = cell.strip()
+    if cell.lower() in ("true", "false"):
+        return cell.capitalize()
+    return category_text(float(cell)) if _FRACTION.fullmatch(cell) else cell
+
+
 def _marked(table: pd.DataFrame, text: TableOptions) -> pd.DataFrame:
+    for name in table.columns.intersection([*text.static]):
+        table[name] = table[name].map({cell: _static_text(cell) for cell in table[name].dropna().unique()})
     if text.decimal != ".":
         table.attrs[DECIMAL] = text.decimal
     return table

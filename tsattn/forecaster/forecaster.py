@@ -188,7 +188,9 @@ class Forecaster:
             hint = where_it_went(name) or did_you_mean(name, given)
             raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {one_of(given)}")
         made = ForecasterOptions.of({**given, **arguments}).checked()
-        return self._take(made if "training" in arguments else replace(made, states=self._options.states))
+        if "training" not in arguments:
+            made.states.extend(self._options.states)
+        return self._take(made)
 
     def __repr__(self) -> str:
         fitted = "not fitted" if self.fitted is None else "fitted"

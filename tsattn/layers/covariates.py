@@ -130,10 +130,6 @@ class CategoryVectors(nn.Module):
         for column, is_category in zip(columns.unbind(-1), self.is_category, strict=True):
             if is_category:
                 weight: Tensor = next(tables).weight
-                if len(weight) > 2 / torch.finfo(columns.dtype).eps:  # 256 in bfloat16
-                    raise UserError(
-                        f"{columns.dtype} rounds {len(weight)} categories: give --trainer.precision bf16-mixed"
-                    )
                 vectors = torch.cat([weight.mean(0, keepdim=True), weight])
                 parts.append(vectors[column.round().long()].to(columns.dtype))
             else:

@@ -169,7 +169,7 @@ class Optimization:
                 raise UserError(f"{name} must be at least 0, not {value}")
         if self.schedule not in SCHEDULES:
             raise UserError(f"schedule must be one of {one_of(SCHEDULES)}, not {self.schedule!r}")
-        if not self.betas or len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        if self.betas is None or len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas must be two numbers of at least 0 and below 1, not {self.betas}")
 
     def begin(

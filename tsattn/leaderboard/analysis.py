@@ -356,9 +356,9 @@ class Analysis:
     def means(self) -> tuple[Pair, ...]:
         """The pairs over all horizons, on the data sets whose reference is the most common one."""
         pairs = [pair for pair in self.pairs if pair.horizon is None]
-        references = [self.parts[pair.against][1] for pair in pairs]
-        usual = max(references, key=references.count, default="")
-        return tuple(pair for pair, name in zip(pairs, references, strict=True) if name == usual)
+        references = {pair.dataset: self.parts[pair.against][1] for pair in pairs}
+        usual = max(names := [*references.values()], key=names.count, default="")
+        return tuple(pair for pair in pairs if references[pair.dataset] == usual)
 
     @cached_property
     def claims(self) -> Mapping[str, tuple[Claim, str]]:

@@ -489,8 +489,10 @@ def _seeds(given: Any, what: str) -> int | dict[int, int]:
 
 def _values(given: Any, what: str) -> dict[str, Any]:
     values = {full_path(path): value for path, value in _map(given, what).items()}
-    for path in _SET_BY_SUITE.split():
-        if any(f"{path}.".startswith(f"{one}.") for one in values):
+    for path in values:
+        if path in ("data", "data.init_args", "model", "trainer"):
+            raise UserError(f"{what} cannot set all of {path}; name an option by its path, such as data.batch_size")
+        if path in _SET_BY_SUITE.split():
             raise UserError(f"{what} cannot set {path}, which other keys of the suite set")
     return values
 

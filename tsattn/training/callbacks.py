@@ -339,7 +339,7 @@ class Progress(ProgressBar):
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         self._start = self._last = time.monotonic()
         self._first, total = trainer.global_step, trainer.estimated_stepping_batches
-        self._steps = int(total) if total < 10**11 else 0
+        self._steps = int(total) if total * trainer.accumulate_grad_batches < 10**11 else 0
         if self.say is None and self._is_enabled:
             self._bar = Tqdm(total=self._steps or None, initial=self._first, desc="training", unit="step")
 

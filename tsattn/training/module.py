@@ -103,7 +103,7 @@ class ForecastingModule(LightningModule):
     ) -> None:
         super().__init__()
         calibration_share(calibrate)
-        betas = [*(betas or ())]  # plain data, as everything that is saved
+        betas = [] if betas is None else [*betas]  # plain data, as everything that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         if compile_mode not in (None, *COMPILE_MODES):
             valid = f"one of {one_of(COMPILE_MODES)}, or null for none"

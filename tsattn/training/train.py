@@ -145,9 +145,9 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     chosen: dict[str, Any] = {}
     if kept is not None and plan.scored:
         chosen = load_best(module, trainer, kept, checkpoint)
-    elif training.lengths is None and not isinstance(data.rule, ByCount):  # which has said it
-        lacking = "no series is long enough for validation rows; the weights of the last of %d steps are kept"
-        logger.warning(lacking, trainer.global_step)
+    elif training.lengths is None:
+        why = "val_rows is 0" if isinstance(data.rule, ByCount) else "no series is long enough for validation rows"
+        logger.warning("%s; the weights of the last of %d steps are kept", why, trainer.global_step)
     module.to("cpu").eval()
     return {
         **({"member": training.member} if training.member else {}),
