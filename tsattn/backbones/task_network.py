@@ -125,7 +125,7 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
 
 
 def refuse_imports(description: object, source: str) -> None:
-    """Refuse a description in a weight file that would import a module; classes already imported are safe."""
+    """Refuse a network or attention in a weight file that would import a module; imported classes are safe."""
     if isinstance(description, Mapping):  # only kinds are imported; other texts may have a point, too
         refuse_imports((description.get("kind"), description.get("attention")), source)
     elif isinstance(description, list | tuple):
