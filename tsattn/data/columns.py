@@ -171,7 +171,7 @@ def _is_category(column: pd.Series) -> bool:
 
 
 def category_text(value: object) -> str:
-    """The text of a category or id: a whole number as such, also if missing cells have made it a float."""
+    """The text of a category or id: of a whole number without a point, also if missing cells made it a float."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
