@@ -346,8 +346,7 @@ def batch_at(level: float) -> Batch:
 
 @without_level
 def test_forecasts_do_not_lose_digits_at_a_high_level(family: str) -> None:
-    attention = "standard" if family == "bolt" else None
-    predictor = built(family, toy_task(64, 4, 1), THREE, attention=attention)
+    predictor = built(family, toy_task(64, 4, 1), THREE, attention="standard" if family == "bolt" else None)
     torch.testing.assert_close(predictor(batch_at(LEVEL)), predictor(batch_at(0.0)), rtol=1e-5, atol=1e-5)
 
 

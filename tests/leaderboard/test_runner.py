@@ -83,8 +83,7 @@ def test_a_record_names_files_from_the_working_folder(tmp_path: Path, monkeypatc
 def test_what_is_finished_is_not_repeated(done: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     before = (done.out / "records.parquet").read_bytes()
     assert done.run() == 0
-    said = capsys.readouterr().out
-    assert "smoke: 11 runs: 1 does not apply, 10 done\n1 run left out: ranks [1, 1] sum to 2" in said
+    assert "smoke: 11 runs: 1 does not apply, 10 done\n1 run left out: ranks [1, 1] sum to 2" in capsys.readouterr().out
     assert len(done.begun()) == 10
     assert (done.out / "records.parquet").read_bytes() == before
     assert done.run("--predictor", "patchtst", "--seeds", "1") == 0  # a part loses nothing of the rest

@@ -301,4 +301,4 @@ def test_values_inside_what_a_configuration_leaves_out() -> None:
     with pytest.raises(UserError, match="model is a section; name an option"):
         with_values({}, {"model": {"learning_rate": 0.01}})  # all else of it would be lost
     long = {"data": {"class_path": "CO2DataModule", "init_args": {"context_length": 48}}}
-    assert with_values({"data": "CO2DataModule"}, {"data.context_length": 48}) == long
+    assert with_values({}, {"data": "CO2DataModule", "data.context_length": 48}) == long

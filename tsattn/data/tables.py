@@ -155,13 +155,14 @@ def read_cells(
         except pd.errors.DtypeWarning:
             with _source(path, text) as source:
                 table = pd.read_csv(source, **options)
+    table = _marked(table, text)
     for name in found:
         column = table[name]
         first = column.first_valid_index()
         if first is not None and _WHOLE.fullmatch(column[first]) and whole_ids(column.dropna().unique()):
             numbers = pd.to_numeric(column)
             table[name] = numbers.astype("int64" if numbers.notna().all() else "Int64")
-    return _marked(table, text)
+    return table
 
 
 def whole_ids(texts: Collection[str]) -> bool:

@@ -109,7 +109,8 @@ def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
     """Copy a configuration with other values at some paths; another ``kind`` drops the arguments of the old one."""
     changed, values = copy.deepcopy(dict(config)), {full_path(path): value for path, value in values.items()}
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
-        if path in ("model", "trainer") or (path == "data" and "class_path" not in values[path]):  # would lose the rest
+        whole = isinstance(given := values[path], str) or (isinstance(given, Mapping) and "class_path" in given)
+        if path in ("model", "trainer") or (path == "data" and not whole):  # would lose the rest
             raise UserError(f"{path} is a section; name an option, such as model.learning_rate or data.batch_size")
         at: Any = changed
         above, _, last = path.rpartition(".")

@@ -562,7 +562,7 @@ def load(folder: str | Path) -> Forecaster:
     try:
         given = signature.bind(**saved.arguments)
         given.apply_defaults()
-        options = ForecasterOptions.of(given.arguments)  # those of a training are for its next fit
+        options = ForecasterOptions.of(given.arguments)  # its options of a training are for the next fit
     except UserError:
         raise
     except Exception as error:  # the folder may have been edited

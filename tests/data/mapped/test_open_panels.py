@@ -131,11 +131,12 @@ def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> 
     frame[:0].to_csv(folder / "d.csv", index=False)
     frame[700:].to_csv(folder / "e.csv", index=False)
     assert_same_panel(converted(folder, tmp_path / "out", **FULL), panel_from_frame(frame, **FULL))
-    for file in folder.glob("*.*"):
-        file.unlink()
+    (folder := tmp_path / "mixed").mkdir()
     numbers = frame.assign(unique_id=frame["unique_id"].str[1:].astype("int64"))  # text in a CSV file
     for name, rows in {"a": numbers[:0], "b": numbers[:300]}.items():
         rows.to_csv(folder / f"{name}.csv", index=False)
+    with pytest.raises(UserError, match=r"column unique_id of .* is named as id and as static"):
+        TableReader(static=("unique_id",)).read(folder / "b.csv")
     saved(numbers[300:].astype({"unique_id": float}), folder / "c.parquet")  # as missing ids would make them
     assert_same_panel(converted(folder, tmp_path / "numbers", **FULL), panel_from_frame(numbers, **FULL))
     frame = full_frame().astype({"y": "float32", "f": "float32"}).assign(z=np.arange(len(frame), dtype="int16") % 100)
