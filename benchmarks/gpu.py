@@ -9,6 +9,9 @@ installed; `attention` compares each implementation with its reference in any ca
 lies in `STEP.txt`, its files beside that; `gpu.json` names the device, the versions, the commands and how they ended.
 A step that fails leaves the others to run, and makes the exit code 1.
 
+`--steps paper` runs the suites of `benchmarks/paper` at their size for a GPU, which takes hours. Finished runs are
+kept: `timeout 570` before the command makes parts of ten minutes, and the same command continues.
+
 Where packages are missing and nothing can be downloaded, make them a folder on another machine, for that one's Python:
 
     python -m pip wheel --no-deps --wheel-dir wheels .
@@ -42,6 +45,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STEPS = ("tests", "attention", "training")
+PAPER = ("etth1", "language", "rank_lists", "in_context", "mlbtc_prompts", "mup_transfer", "blocks")
 _SHOWN = ("torch", "triton", "lightning")  # packages
 CONTRACT_TESTS = (
     "tests/ops/test_multilevel_triton.py",
@@ -76,6 +80,13 @@ def commands(step: str, output: Path, dry_run: bool) -> list[list[str]]:
     if step == "attention":
         words = ["benchmarks/attention.py", "--device", "cuda", "--output", str(output / "attention")]
         return [[*words, "--dry-run"] if dry_run else words]
+    if step == "paper":
+        words = ["--size", "h100", "--jobs", "4", *(["--dry-run"] if dry_run else [])]
+        folders = {name: output / "paper" / name for name in PAPER}
+        return [
+            [f"benchmarks/paper/{name}.py", *words, "--output", str(folder), "--folder", str(folder / "runs")]
+            for name, folder in folders.items()
+        ]
     words = ["benchmarks/gpu_training.py", "--out", str(output / "training")]
     if dry_run:
         words += ["--config", str(tiny_config(output)), "--accelerator", "cpu", "--max-steps", "2"]
@@ -116,7 +127,7 @@ def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=os.environ.get("OUT"), help="folder; $OUT by default")
-    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="all by default")
+    parser.add_argument("--steps", nargs="+", choices=(*STEPS, "paper"), default=STEPS, help="all but paper by default")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, with tiny sizes: figures mean nothing")
     options = parser.parse_args()
     if options.output is None:

@@ -112,8 +112,12 @@ def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, run: Run, capsys: Ca
     assert "mlr triton" in capsys.readouterr().out
 
 
-def test_a_dry_run_knows_its_tests() -> None:
-    for test in runpy.run_path(str(BENCHMARKS / "gpu.py"))["FEW_TESTS"]:
+def test_a_dry_run_knows_its_tests_and_suites(tmp_path: Path) -> None:
+    script = runpy.run_path(str(BENCHMARKS / "gpu.py"))
+    found = [Path(file).stem for file, *_ in script["commands"]("paper", tmp_path, True)]
+    suites = (BENCHMARKS / "paper" / "suites").glob("*_h100.yaml")
+    assert sorted(found) == sorted(file.stem.removesuffix("_h100") for file in suites)
+    for test in script["FEW_TESTS"]:
         ((file, name, case),) = re.findall(r"^(.+)::(\w+)(?:\[([\w ]+).*\])?$", test)
         content = (BENCHMARKS.parent / file).read_text()
         assert f"\ndef {name}(" in content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -35,9 +34,9 @@ _LEGEND = (
     "deviation over these; `%` is the {metric} compared with standard attention, with its paired interval; `tried` is "
     "{tried} one was chosen. "
     f"{EDGE} `seconds` is the time of training with its validation, the mean of the seeds; `time` is that of a "
-    "step over that of a step of standard attention, medians of the seeds; `flops` are those of the matrix products of "
-    "one window's forward pass. The intervals of the table and the figure are each of one comparison; the verdicts on "
-    "claims are corrected for the number of all their comparisons."
+    "step over that of a step of standard attention with the same seed, the median; `flops` are those of the matrix "
+    "products of one window's forward pass. The intervals of the table and the figure are each of one comparison; the "
+    "verdicts on claims are corrected for the number of all their comparisons."
 )
 _CAPTION = (
     "The {metric} compared with standard attention{by}, with intervals of 95 %; green where all of it lies below 0 "
@@ -166,8 +165,10 @@ def _compared(
 def models_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
     """Return a row a table and model, those without attention at the end, with the difference from the reference."""
     by_model = {tuple(row[name] for name in _MODEL): row for row in compared.to_dict("records")}
-    seconds = chosen["seconds"].astype("float64") / chosen["steps"]
-    of_step = seconds.groupby([chosen[name] for name in _MODEL]).median()
+    of_seed = pd.MultiIndex.from_frame(chosen[[*_MODEL, "seed"]])
+    seconds = (chosen["seconds"].astype("float64") / chosen["steps"]).set_axis(of_seed)
+    standard = seconds[of_seed.get_level_values("attention") == STANDARD].droplevel("attention")
+    times = (seconds / standard).groupby(level=_MODEL).median()  # seeds may be of several machines
     rows = []
     for (dataset, horizon, attention), part in chosen.groupby(_MODEL, sort=False):
         difference, first = by_model.get((dataset, horizon, attention), {}), part.iloc[0]
@@ -179,8 +180,7 @@ def models_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame)
         row |= {"edge": "yes" if first["is_edge"] else "no", "steps": int(first["steps"])}
         row |= {"tried": int(first["candidates"]), "parameters": int(first["parameters"])}
         row |= {"flops": None if pd.isna(first["flops"]) else int(first["flops"]), "seconds": part["seconds"].mean()}
-        standard = of_step.get((dataset, horizon, STANDARD), math.nan)
-        rows.append({**row, "time": of_step[dataset, horizon, attention] / standard})
+        rows.append({**row, "time": times[dataset, horizon, attention]})
     runs = runs_of(records)
     for one in runs[(runs["attention"] == "") & (runs["status"] == "done")].itertuples():
         row = {"data": one.dataset, "horizon": int(one.horizon), "model": one.predictor, "edge": ""}

@@ -6,47 +6,12 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-from tests.docs.blocks import ROOT, RUN_FOLDER, blocks, commands, pages, run_python, shortened
+from tests.docs.blocks import ROOT, RUN_FOLDER, blocks, commands, pages, run_python
 from tests.docs.commands import try_command
 from tsattn.cli import COMMANDS as KNOWN
 
 SITE = [page for page in pages() if any(block.language == "python" for block in blocks(page.read_text("utf-8")))]
 COMMANDS = {" ".join(words): words for page in pages() for words in commands(page.read_text("utf-8"))}
-
-PAGE = """
-<!-- in tests: size=100 becomes size=2 -->
-<!-- run
-start = 1 -->
-
-=== "Python"
-
-    ```python title="here"
-    end = start + 1
-    Model(size=100, max_steps=500)
-    ```
-
-<!-- not run: there is no such thing -->
-```python
-import nothing_of_the_kind
-```
-
-```sh
-pip install something
-python -m tsattn cost --attention mlr \\
-    --tokens 8  # a comment
-tsattn kernels
-```
-"""
-
-
-def test_hidden_blocks_tabs_and_reasons_are_read() -> None:
-    hidden, shown, not_run, shell = blocks(PAGE)
-    assert hidden.code.strip() == "start = 1"
-    assert shown.code == "end = start + 1\nModel(size=2, max_steps=500)\n"
-    assert shortened(shown.code).endswith("Model(size=2, max_steps=2)\n")
-    assert PAGE.splitlines()[shown.line - 1].strip() == "end = start + 1"
-    assert [block.is_run for block in (hidden, shown, not_run, shell)] == [True, True, False, True]
-    assert commands(PAGE) == [["cost", "--attention", "mlr", "--tokens", "8"], ["kernels"]]
 
 
 @pytest.mark.parametrize("page", SITE, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -50,6 +50,16 @@ def test_differences_are_those_of_the_chosen_runs() -> None:
     assert len(relative_figure(compared.reset_index(), "standard", "mse").axes) == 1
 
 
+def test_a_step_is_timed_beside_that_of_the_same_seed() -> None:
+    first = [{**row, "seconds": 3.0} for row in forecasts("mlr", 1.0) if row["seed"] == 1]
+    seconds = {1: 2.0, 2: 20.0, 3: 20.0}  # later seeds on a slower machine
+    records = records_of([{**row, "seconds": seconds[row["seed"]]} for row in STANDARD], first)
+    chosen = chosen_models(records, "mse")
+    compared = differences(records, chosen, "standard", "mse")
+    times = models_table(records, chosen, compared).set_index("model")["time"]
+    assert times.to_dict() == pytest.approx({"standard": 1, "mlr": 1.5})
+
+
 def asking(*names: str) -> Suite:
     """A suite that asks of each attention whether it is better than standard attention."""
     known = dict.fromkeys([*names, "standard"])
