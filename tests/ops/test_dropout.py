@@ -11,9 +11,11 @@ from scipy import stats
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import BaseTorchFunctionMode
 
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.ops.dropout import dropout, dropout_operator, dropout_reference, native_dropout_left
+from tsattn.ops.modes import function_of
 from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 from tsattn.ops.native.kernel_problem import kept_numbers, philox
 from tsattn.ops.native.library import kernels_taken
@@ -243,6 +245,25 @@ def test_fake_and_meta_tensors_have_its_shape() -> None:
         assert isinstance(out, FakeTensor)
         assert out.shape == (3, 4)
         assert torch.autograd.grad(out.sum(), x)[0].shape == (3, 4)
+
+
+@needs_kernels
+def test_a_mode_that_looks_on_and_gradients_in_batches_change_no_number() -> None:
+    """PyTorch sees the operator then, and else its function alone is called."""
+    x, residual, grads = torch.randn(4, 33, requires_grad=True), torch.randn(4, 33), torch.randn(3, 4, 33)
+
+    def run() -> tuple[Tensor, ...]:
+        torch.manual_seed(1)
+        out = dropout(x, 0.3, residual=residual)
+        each = [torch.autograd.grad(out, x, grad, retain_graph=True)[0] for grad in grads]
+        return out, torch.stack(each), torch.autograd.grad(out, x, grads, is_grads_batched=True)[0]
+
+    expected = run()
+    assert torch.equal(expected[1], expected[2])
+    assert function_of(dropout_operator, x) is not dropout_operator
+    with BaseTorchFunctionMode():
+        assert function_of(dropout_operator, x) is dropout_operator
+        assert all(torch.equal(*pair) for pair in zip(run(), expected, strict=True))
 
 
 @needs_kernels

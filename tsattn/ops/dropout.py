@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from tsattn.ops.modes import is_forward_mode
+from tsattn.ops.modes import function_of, is_forward_mode
 from tsattn.ops.native.kernel_problem import DropoutProblem, keep_threshold, kept_numbers, numbers, openmp_team
 from tsattn.ops.native.library import load_kernels, why_no_kernels
 
@@ -52,12 +52,12 @@ def dropout(x: Tensor, p: float, training: bool = True, *, residual: Tensor | No
         return dropped if residual is None else residual + dropped
     seed = torch.randint(2**62, (), device="cpu")
     if residual is None:
-        out: Tensor = dropout_operator(x, None, p, seed, x.dtype)
+        out: Tensor = _dropped(x, None, p, seed, x.dtype)
     elif residual.shape == x.shape and residual.device == x.device and residual.dtype in _DTYPES:
         dtype = torch.promote_types(x.dtype, residual.dtype)
-        out = dropout_operator(x, residual.to(dtype), p, seed, dtype)
+        out = _dropped(x, residual.to(dtype), p, seed, dtype)
     else:
-        out = residual + dropout_operator(x, None, p, seed, x.dtype)
+        out = residual + _dropped(x, None, p, seed, x.dtype)
     return out
 
 
@@ -137,8 +137,25 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    of_x = dropout_operator(grad, None, ctx.p, *ctx.saved_tensors, ctx.dtype) if ctx.needs_input_grad[0] else None
+    of_x = _dropped(grad, None, ctx.p, *ctx.saved_tensors, ctx.dtype) if ctx.needs_input_grad[0] else None
     return of_x, grad if ctx.has_residual and ctx.needs_input_grad[1] else None, None, None, None
 
 
 dropout_operator.register_autograd(_backward, setup_context=_save)
+
+
+class _Dropout(torch.autograd.Function):
+    """The function of `dropout_operator` with its derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        _save(ctx, inputs, inputs[0])
+        return dropout_operator._init_fn(*inputs)  # type: ignore[no-any-return]
+
+    backward = staticmethod(_backward)
+
+
+def _dropped(x: Tensor, *others: Any) -> Tensor:
+    sees = function_of(dropout_operator, x) is dropout_operator
+    compute: Any = dropout_operator if sees else _Dropout.apply
+    return compute(x, *others)  # type: ignore[no-any-return]

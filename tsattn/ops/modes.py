@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
@@ -61,6 +61,19 @@ def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], gra
         leaves = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in inputs]
         out = attend(*leaves)
     return torch.autograd.grad(out, leaves, grad_out, create_graph=creates_graph)
+
+
+def function_of(operator: Any, *tensors: Tensor) -> Callable[..., Any]:
+    """The function of an operator of `torch.library`; the operator itself where PyTorch must see a call with `tensors`.
+
+    The operator takes 0.1 ms longer, and its first call imports the compiler. It is for compiled graphs, modes,
+    transformations of `torch.func`, subclasses of tensors, and gradients in batches.
+    """
+    sees: Any = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    sees = sees or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    sees = sees or any(type(t) not in (Tensor, nn.Parameter) or batched(t) for t in tensors)
+    return operator if sees else operator._init_fn  # type: ignore[no-any-return]
 
 
 def is_fake(tensor: Tensor) -> bool:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tsattn.ops.modes import (
     as_if_alone,
+    function_of,
     is_forward_mode,
     is_readable,
     is_vmapped,
@@ -144,9 +145,7 @@ class _NativeAttention(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
-        compute: Any = forward_operator if watched else forward_operator._init_fn  # an operator imports the compiler
-        return compute(q, k, v, bias, [*intervals], *scoring, seed)
+        return function_of(forward_operator, q, k, v)(q, k, v, bias, [*intervals], *scoring, seed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -170,7 +169,7 @@ class _NativeAttention(torch.autograd.Function):
             found = plain_gradients(plain, inputs, grad_out.to(v.dtype))
             return *found, *none[: 4 - len(found)], *none
         known = (grad_out, q, k, v, bias, out, peak, inverse_total, intervals)
-        *grads, of_bias = backward_operator(*known, *scoring, seed, wants_bias)
+        *grads, of_bias = function_of(backward_operator, *known[:4])(*known, *scoring, seed, wants_bias)
         return *(grad.to(q.dtype) for grad in grads), of_bias if wants_bias else None, *none
 
 
