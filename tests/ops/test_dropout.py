@@ -252,18 +252,19 @@ def test_a_mode_that_looks_on_and_gradients_in_batches_change_no_number() -> Non
     """PyTorch sees the operator then, and else its function alone is called."""
     x, residual, grads = torch.randn(4, 33, requires_grad=True), torch.randn(4, 33), torch.randn(3, 4, 33)
 
-    def run() -> tuple[Tensor, ...]:
+    def run(sign: int = 1) -> Tensor:
         torch.manual_seed(1)
-        out = dropout(x, 0.3, residual=residual)
+        out = dropout(x, 0.3, residual=residual if sign > 0 else torch._neg_view(-residual))
         each = [torch.autograd.grad(out, x, grad, retain_graph=True)[0] for grad in grads]
-        return out, torch.stack(each), torch.autograd.grad(out, x, grads, is_grads_batched=True)[0]
+        assert torch.equal(torch.stack(each), torch.autograd.grad(out, x, grads, is_grads_batched=True)[0])
+        return torch.stack([out, *each])
 
-    expected = run()
-    assert torch.equal(expected[1], expected[2])
-    assert function_of(dropout_operator, x) is not dropout_operator
+    assert function_of(dropout_operator, x, None) is not dropout_operator
+    assert function_of(dropout_operator, x, grads.as_subclass(type("Other", (Tensor,), {}))) is dropout_operator
     with BaseTorchFunctionMode():
         assert function_of(dropout_operator, x) is dropout_operator
-        assert all(torch.equal(*pair) for pair in zip(run(), expected, strict=True))
+        seen = run()
+    assert all(torch.equal(seen, run(sign)) for sign in (1, -1))
 
 
 @needs_kernels

@@ -149,13 +149,14 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
-        _save(ctx, inputs, inputs[0])
-        return dropout_operator._init_fn(*inputs)  # type: ignore[no-any-return]
+        out: Tensor = dropout_operator._init_fn(*inputs)
+        _save(ctx, inputs, out)
+        return out
 
     backward = staticmethod(_backward)
 
 
-def _dropped(x: Tensor, *others: Any) -> Tensor:
-    sees = function_of(dropout_operator, x) is dropout_operator
-    compute: Any = dropout_operator if sees else _Dropout.apply
-    return compute(x, *others)  # type: ignore[no-any-return]
+def _dropped(x: Tensor, residual: Tensor | None, *others: Any) -> Tensor:
+    compute: Any = function_of(dropout_operator, x, residual)
+    compute = dropout_operator if compute is dropout_operator else _Dropout.apply
+    return compute(x, residual, *others)  # type: ignore[no-any-return]

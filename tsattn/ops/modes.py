@@ -63,16 +63,17 @@ def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], gra
     return torch.autograd.grad(out, leaves, grad_out, create_graph=creates_graph)
 
 
-def function_of(operator: Any, *tensors: Tensor) -> Callable[..., Any]:
+def function_of(operator: Any, *tensors: Tensor | None) -> Callable[..., Any]:
     """The function of an operator of `torch.library`; the operator itself where PyTorch must see a call with `tensors`.
 
     The operator takes 0.1 ms longer, and its first call imports the compiler. It is for compiled graphs, modes,
-    transformations of `torch.func`, subclasses of tensors, and gradients in batches.
+    transformations of `torch.func`, subclasses of tensors, negated views, and gradients in batches.
     """
     sees: Any = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
     sees = sees or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     batched = torch._C._functorch.is_legacy_batchedtensor
-    sees = sees or any(type(t) not in (Tensor, nn.Parameter) or batched(t) for t in tensors)
+    given = (t for t in tensors if t is not None)
+    sees = sees or any(type(t) not in (Tensor, nn.Parameter) or batched(t) or t.is_neg() for t in given)
     return operator if sees else operator._init_fn  # type: ignore[no-any-return]
 
 

@@ -145,7 +145,7 @@ class _NativeAttention(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        return function_of(forward_operator, q, k, v)(q, k, v, bias, [*intervals], *scoring, seed)
+        return function_of(forward_operator, q, k, v, bias)(q, k, v, bias, [*intervals], *scoring, seed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -169,7 +169,7 @@ class _NativeAttention(torch.autograd.Function):
             found = plain_gradients(plain, inputs, grad_out.to(v.dtype))
             return *found, *none[: 4 - len(found)], *none
         known = (grad_out, q, k, v, bias, out, peak, inverse_total, intervals)
-        *grads, of_bias = function_of(backward_operator, *known[:4])(*known, *scoring, seed, wants_bias)
+        *grads, of_bias = function_of(backward_operator, *known[:5])(*known, *scoring, seed, wants_bias)
         return *(grad.to(q.dtype) for grad in grads), of_bias if wants_bias else None, *none
 
 
