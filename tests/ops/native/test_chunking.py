@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ OTHERS = ChunkSizes(40, 3, 5, 1000)
 
 
 @pytest.fixture
-def _new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_no_kernels() is None
+def _new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(chunking, "cache_folder", lambda: tmp_path / "kernels")
+    forget_sizes()
+    yield
     forget_sizes()
 
 
@@ -82,11 +84,10 @@ def test_kernels_that_cannot_be_had_are_named(caplog: pytest.LogCaptureFixture) 
 def test_what_is_measured_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(size_tuning, "SHORT", (1, 1, 96, 8))
     monkeypatch.setattr(size_tuning, "LONG", (1, 1, 128, 8))
-    seconds = {256: 1.0, 16: 1.0}
     monkeypatch.setattr(
         size_tuning,
         "_in_turns",
-        lambda candidates, shape, backward: {value: seconds.get(value, 2.0) for value in candidates},
+        lambda candidates, shape, backward: {value: {256: 1.0, 16: 1.0}.get(value, 2.0) for value in candidates},
     )
     assert main(["kernels", "--tune"]) == 0
     found = chunk_sizes()
@@ -94,8 +95,7 @@ def test_what_is_measured_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     said = capsys.readouterr().out
     assert "256 keys by 16 blocks of queries" in said
     assert "measured" in said
-    path = chunking.tuned_file()
-    assert path is not None
+    path = chunking.tuned_file() or Path()
     for spoilt in ("{", "{}", '{"sizes": {"chunk_keys": -1}}', path.read_text().replace("256", "1")):
         path.write_text(spoilt)
         forget_sizes()

@@ -7,6 +7,7 @@ began with.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -75,27 +76,24 @@ def tuned_file() -> Path | None:
 
 
 _taken: ChunkSizes | None = None
-_found: dict[Path, ChunkSizes] = {}
 
 
 def chunk_sizes() -> ChunkSizes:
     """The sizes in use: from the resumed run, else measured on this machine, else by its caches."""
-    if _taken is not None:
-        return _taken
+    return _taken or _found()
+
+
+@functools.cache
+def _found() -> ChunkSizes:
     path = tuned_file()
-    if path is None:
+    try:
+        return sizes_by_caches() if path is None else ChunkSizes(**json.loads(path.read_text())["sizes"])
+    except (OSError, ValueError, TypeError, KeyError):  # it is not there, or was cut short
         return sizes_by_caches()
-    if path not in _found:
-        try:
-            _found[path] = ChunkSizes(**json.loads(path.read_text())["sizes"])
-        except (OSError, ValueError, TypeError, KeyError):  # it is not there, or was cut short
-            _found[path] = sizes_by_caches()
-    return _found[path]
 
 
-def forget_sizes() -> None:
-    """Read the measured sizes again at the next call."""
-    _found.clear()
+forget_sizes = _found.cache_clear
+"""Read the measured sizes again at the next call."""
 
 
 @contextlib.contextmanager
