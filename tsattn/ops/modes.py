@@ -69,12 +69,12 @@ def function_of(operator: Any, *tensors: Tensor | None) -> Callable[..., Any]:
     The operator takes 0.1 ms longer, and its first call imports the compiler. It is for compiled graphs, modes,
     transformations of `torch.func`, subclasses of tensors, negated views, and gradients in batches.
     """
-    sees: Any = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-    sees = sees or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    watched: Any = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    watched = watched or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     batched = torch._C._functorch.is_legacy_batchedtensor
     given = (t for t in tensors if t is not None)
-    sees = sees or any(type(t) not in (Tensor, nn.Parameter) or batched(t) or t.is_neg() for t in given)
-    return operator if sees else operator._init_fn  # type: ignore[no-any-return]
+    watched = watched or any(type(t) not in (Tensor, nn.Parameter) or batched(t) or t.is_neg() for t in given)
+    return operator if watched else operator._init_fn  # type: ignore[no-any-return]
 
 
 def is_fake(tensor: Tensor) -> bool:

@@ -24,6 +24,7 @@ OTHERS = ChunkSizes(40, 3, 5, 1000)
 
 @pytest.fixture
 def _new_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    assert why_no_kernels() is None
     monkeypatch.setattr(chunking, "cache_folder", lambda: tmp_path / "kernels")
     forget_sizes()
     yield
@@ -90,12 +91,12 @@ def test_what_is_measured_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         lambda candidates, shape, backward: {value: {256: 1.0, 16: 1.0}.get(value, 2.0) for value in candidates},
     )
     assert main(["kernels", "--tune"]) == 0
-    found = chunk_sizes()
-    assert (found.chunk_keys, found.shared_blocks, found.shared_blocks_long) == (256, 16, 16)
+    assert chunk_sizes() == ChunkSizes(256, 16, 16, sizes_by_caches().long_bytes)
     said = capsys.readouterr().out
     assert "256 keys by 16 blocks of queries" in said
     assert "measured" in said
-    path = chunking.tuned_file() or Path()
+    path = chunking.tuned_file()
+    assert path is not None
     for spoilt in ("{", "{}", '{"sizes": {"chunk_keys": -1}}', path.read_text().replace("256", "1")):
         path.write_text(spoilt)
         forget_sizes()

@@ -176,11 +176,11 @@ def test_long_sequences(T: int) -> None:
 
 
 def test_tensors_that_are_no_more_than_views() -> None:
-    """Heads cut from one tensor, one query head for all, and components that do not lie side by side."""
+    """Heads cut from one tensor, one query head for all, a negated bias, components that do not lie side by side."""
     torch.manual_seed(0)
     joint = torch.randn(B, 30, 3 * H * 8)
     q, k, v = (part.unflatten(-1, (H, 8)).transpose(1, 2) for part in joint.chunk(3, -1))
-    compare(full_attention, [q, k, v], {"causal": True})
+    compare(full_attention, [q, k, v], {"causal": True, "bias": torch._neg_view(torch.randn(30, 30))})
     compare(full_attention, [q[:, :1].expand(-1, H, -1, -1), k, v], {})
     compare(full_attention, [torch.randn(B, 1, 30, 8), k, v], {})
     compare(full_attention, [torch.randn(B, H, 8, 30).transpose(2, 3), k, v[..., ::2]], {})
