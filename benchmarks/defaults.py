@@ -238,7 +238,7 @@ def choice_page(record: dict[str, Any]) -> str:
         cells = [_with_spread(one.mean(), one.max() - one.min(), 3) for one in own]
         rows.append((candidate, *cells, _with_spread(row["score"], row["spread"], 4)))
     reasons = {one["candidate"]: one["reason"] for one in record["fits"] if one["reason"]}
-    lines = ["# Which predictor `Forecaster` should be by default", "", text, "", verdict(summary), ""]
+    lines = ["# Which network should be the default", "", text, "", verdict(summary), ""]
     lines += [*table(["candidate", *names, "score"], rows), *(f"- {name}: {why}" for name, why in reasons.items())]
     machine = record["machine"]
     return "\n".join(lines).rstrip() + f"\n\n{machine['cpu']}, torch {machine['torch']}.\n"

@@ -62,15 +62,15 @@ def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> 
 
 def test_where_attention_looks_hardly_matters_at_the_first_horizon() -> None:
     analysis, page = analysis_of("classic"), " ".join(PAYS_OFF.split())
-    assert "the mean of all tokens: on no data set does the MSE rise by 3 %, and only on ETTm1 is the rise" in page
     rises = {}
     for dataset, name in product(analysis.datasets, ("uniform", "identity")):
         network = "transformer" if dataset == "vic_electricity" else "patchtst"
         first = analysis.horizons[dataset][:1]
         one = analysis.difference(dataset, [f"{network}, {name}"], f"{network}, standard", horizons=first)
-        assert one.percent < 3 or name == "identity"
+        assert one.percent < 1 or name == "identity" or dataset == "ETTm1"
         rises |= {(dataset, name): one.percent} if one.verdict() == "worse" else {}
     assert set(rises) == {("ETTm1", "uniform"), ("weather", "identity")}
+    assert f"ETTm1 the MSE rises by {rises['ETTm1', 'uniform']:.1f} %, measurably, and elsewhere by less than 1 %." in page
     assert f"worse on weather alone, by {rises['weather', 'identity']:.1f} %." in page
     errors = (analysis.score("vic_electricity", f"transformer, {name}") for name in ("standard", "identity"))
     assert "whose tokens do not see each other: an MSE of {:.3f} and {:.3f}.".format(*errors) in page

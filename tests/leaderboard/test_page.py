@@ -74,6 +74,10 @@ def test_the_table_has_a_column_for_each_attention_and_the_lowest_error_in_bold(
     assert [*table.heads] == [*("data set", "`standard`", "`mlr`", "`swa`", "ridge", "seasonal naive", "verdict, MSE")]
     verdict = f"`mlr` {MINUS}3.0 % ({MINUS}3.5 to {MINUS}2.5) better; `swa` equal within 1 %"
     assert [*table.rows[0]] == ["ETTh1", "0.400", "**0.388**", "0.400", "0.416", "1.000", verdict]
+    found = [{**one, "mse": 0.3} if one["predictor"] == "persistence" else one for one in rows("ETTh1", 24)]
+    naive = page_of(analysis(Records.of(found)))
+    assert "**" not in "".join(naive.table.rows[0])
+    assert "On ETTh1, `persistence` has the lowest test MSE: 0.300." in naive.notes
 
 
 def test_two_models_without_a_baseline_have_a_page() -> None:

@@ -289,20 +289,18 @@ def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
 
 def _table(analysis: Analysis) -> PageTable:
     """One row per data set with a column per attention; with many attentions, one row per attention."""
-    names = list(
-        dict.fromkeys(analysis.short(model) for dataset in analysis.datasets for model in analysis.shown[dataset])
-    )
+    names = [*dict.fromkeys(analysis.short(model) for name in analysis.datasets for model in analysis.shown[name])]
     if len(names) > _MOST_ATTENTIONS:
         return _long_table(analysis)
     naive = ["seasonal naive"] if len(names) < _MOST_ATTENTIONS else []
     rows = []
     for dataset in analysis.datasets:
         models = {analysis.short(model): model for model in analysis.shown[dataset]}
-        linear = analysis.linear(dataset)
-        shown = [models.get(name) for name in names] + [linear]
+        shown = [*map(models.get, names), analysis.linear(dataset)]
         shown += [next((one for one in analysis.naive(dataset) if "seasonal" in one), None)] * len(naive)
         scores = [math.nan if model is None else analysis.score(dataset, model) for model in shown]
-        least = min((score for score in scores if not math.isnan(score)), default=None)  # None where nothing has run
+        naive_scores = [analysis.score(dataset, one) for one in analysis.naive(dataset)]
+        least = min((one for one in (*scores, *naive_scores) if not math.isnan(one)), default=None)  # None without runs
         cells = [f"**{_number(score)}**" if score == least else _number(score) for score in scores]
         rows.append([dataset, *cells, *([_verdicts(analysis, dataset)] if len(names) > 1 else [])])
     verdict = ["verdict, MSE"] if len(names) > 1 else []
@@ -347,6 +345,8 @@ def _notes(analysis: Analysis) -> list[str]:
     references = {analysis.short(pair.against) for pair in analysis.pairs}
     if references:
         notes.append(f"Verdicts compare with {_listed(map(_code, sorted(references)))}.")
+        naive = [one for one in analysis.datasets if analysis.lowest(one, "mse") in analysis.naive(one)]
+        notes += [_lowest(analysis, one) for one in naive]
     by_linear: dict[str, list[str]] = {}
     for dataset in analysis.datasets:
         if (linear := analysis.linear(dataset)) is not None:
