@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import re
 from itertools import product
@@ -10,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from scipy.stats import t
 
 from tests.docs.blocks import ROOT
 from tsattn.attention.cost import attention_cost
@@ -70,7 +72,7 @@ def test_where_attention_looks_hardly_matters_at_the_first_horizon() -> None:
         assert one.percent < 1 or name == "identity" or dataset == "ETTm1"
         rises |= {(dataset, name): one.percent} if one.verdict() == "worse" else {}
     assert set(rises) == {("ETTm1", "uniform"), ("weather", "identity")}
-    assert f"ETTm1 the MSE rises by {rises['ETTm1', 'uniform']:.1f} %, measurably, and elsewhere by less than 1 %." in page
+    assert f"MSE rises by {rises['ETTm1', 'uniform']:.1f} %, measurably, and elsewhere by less than 1 %." in page
     assert f"worse on weather alone, by {rises['weather', 'identity']:.1f} %." in page
     errors = (analysis.score("vic_electricity", f"transformer, {name}") for name in ("standard", "identity"))
     assert "whose tokens do not see each other: an MSE of {:.3f} and {:.3f}.".format(*errors) in page
@@ -89,6 +91,17 @@ def test_answers_over_data_sets_are_those_of_the_records(name: str, questions: i
         )
         counts = f"{claim.better} of {claim.better + claim.worse}"
         assert f"| {one.question.ask} | {middle} % | {low} to {high} % | {counts} | {one.verdict} |" in page
+
+
+def test_with_equal_weights_of_the_sources_the_answers_are_those_of_the_records() -> None:
+    analysis, page = analysis_of("arena"), " ".join((DOCS / "results.md").read_text("utf-8").split())
+    for against, said in {"ridge": "it is {1:.1f} to {2:.1f} % higher.", "small, identity": "too: +{0:.1f} %,"}.items():
+        ratios = analysis.scores.mse.xs("small, standard", level="model") / analysis.scores.mse.xs(
+            against, level="model"
+        )
+        means = ratios.map(math.log).groupby(analysis.sources).mean()
+        half = t.ppf(0.975, len(means) - 1) * means.sem()
+        assert said.format(*(100 * math.expm1(means.mean() + by) for by in (0.0, -half, half))) in page
 
 
 def test_what_validation_chose_with_one_recipe_is_what_the_records_say() -> None:

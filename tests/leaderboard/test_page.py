@@ -12,18 +12,7 @@ from tests.leaderboard.invented import board, row, rows
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg
-from tsattn.leaderboard.page import (
-    BEGIN,
-    END,
-    HTML,
-    MARKDOWN,
-    PICTURE,
-    Page,
-    PageTable,
-    page_of,
-    with_part,
-    write_report,
-)
+from tsattn.leaderboard.page import BEGIN, END, HTML, PICTURE, Page, PageTable, page_of, with_part, write_report
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
 
@@ -132,7 +121,7 @@ def test_each_question_of_many_data_sets_has_a_row_that_says_what_it_asks() -> N
 
 
 def test_no_table_is_wider_than_seven_columns_and_nothing_is_said_twice(folder: Path) -> None:
-    text = (folder / MARKDOWN).read_text()
+    text = (folder / "report.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert max(line.count("|") for line in lines) <= 8
     sentences = [line for line in text.splitlines() if line and not line.startswith(("|", "<", "!"))]
